@@ -1,0 +1,94 @@
+-- Claiming: entries of the ready streams become runs, each under a lock and a fence.
+-- Needs: partition, keys, ready, ending.
+
+local function read_group(priority, worker, count)
+  local read = function()
+    return redis.pcall('XREADGROUP', 'GROUP', 'workers', worker, 'COUNT', count, 'STREAMS',
+      ready_key(priority), '>')
+  end
+  local reply = read()
+  if reply and reply.err then
+    redis.call('XGROUP', 'CREATE', ready_key(priority), 'workers', '0', 'MKSTREAM')
+    reply = read()
+  end
+  return reply and reply[1] and reply[1][2] or {}
+end
+
+-- Take at most `limit` new entries, priority 0 first, but one from `turn` on (so that none starves).
+local function read_entries(worker, limit, turn)
+  local found = {}
+  local take = function(priority, count)
+    local entries = read_group(priority, worker, count)
+    for _, entry in ipairs(entries) do
+      found[#found + 1] = {priority .. '/' .. entry[1], entry[2]}
+    end
+    return #entries > 0
+  end
+  if turn ~= '' and limit > 0 then
+    for offset = 0, 9 do
+      if take((tonumber(turn) + offset) % 10, 1) then break end
+    end
+  end
+  for priority = 0, 9 do
+    if #found >= limit then break end
+    take(priority, limit - #found)
+  end
+  return found
+end
+
+local function ends_unrun(id, job, entry)
+  local key, expires = job.idempotency_key, tonumber(job.expires_ms)
+  local state, reason
+  if key and redis.call('EXISTS', done_key(key)) == 1 then
+    state, reason = 'SUCCEEDED', 'its idempotency key was executed before'
+  elseif job.cancel_requested then
+    state, reason = 'CANCELLED', 'cancelled'
+  elseif expires and now > due_ms(job, entry) + expires then
+    state, reason = 'CANCELLED', 'expired'
+  else
+    return false
+  end
+  drop_entry(entry)
+  redis.call('HSET', job_key(id), 'state', state, 'last_error', reason, 'finished_at', text(now))
+  if state == 'CANCELLED' then free_key(id, key) else expire_key(id, key) end
+  expire_job(id, job.retention_ms or 3600000)
+  redis.call('HINCRBY', stats, string.lower(state), 1)
+  announce({id})
+  return true
+end
+
+-- A foreign hand may add an entry twice, or one for nothing: the job's own entry is the only one that runs.
+local function not_runnable(id, job, entry, entry_fields)
+  if not job.task then
+    bury_foreign(id, entry_fields, 'entry without a job record')
+    drop_entry(entry)
+    return true
+  elseif job.entry ~= entry then
+    drop_entry(entry)
+    return true
+  end
+  return ends_unrun(id, job, entry)
+end
+
+-- Appends runs to the answer, as {entry, id, fence, attempt, {field, value, ...}}.
+local function claim_entries(entries, worker, lease_ms, answer)
+  if #entries == 0 then return answer end
+  local fence = redis.call('INCRBY', base .. 'fence', #entries) - #entries
+  local started_at = text(now)
+  for index, found in ipairs(entries) do
+    local entry, id = found[1], field(found[2], 'id')
+    local job, flat = read_job(id)
+    -- A run begun before (a group made anew delivers its entry again) stays pending: recover settles it by the
+    -- retry policy, once its lease has ended.
+    if not not_runnable(id, job, entry, found[2]) and job.state ~= 'RUNNING' then
+      local own = text(fence + index)
+      if redis.call('SET', lock_key(id), worker .. '#' .. own, 'NX', 'PX', lease_ms) then
+        local attempt = text((tonumber(job.attempts) or 0) + 1)
+        redis.call('HSET', job_key(id), 'state', 'RUNNING', 'attempts', attempt, 'started_at', started_at,
+          'fence', own)
+        answer[#answer + 1] = {entry, id, own, attempt, flat}
+      end
+    end
+  end
+  return answer
+end

@@ -1,0 +1,26 @@
+-- Keys that depend on a job, reached by the one declared prefix `base`, in its slot.
+
+local function job_key(id) return base .. 'job:' .. id end
+local function lock_key(id) return base .. 'lock:' .. id end
+local function idem_key(key) return base .. 'idem:' .. key end
+local function done_key(key) return base .. 'done:' .. key end
+local function ready_key(priority) return base .. 'ready:' .. priority end
+
+-- An entry is written `priority/stream id` in a job's hash and on the wire.
+local function split_entry(entry)
+  return string.sub(entry, 1, 1), string.sub(entry, 3)
+end
+
+local function field(values, name)
+  for index = 1, #values, 2 do
+    if values[index] == name then return values[index + 1] end
+  end
+  return ''
+end
+
+-- Returns a job's hash as a table, and flat as it came.
+local function read_job(id)
+  local job, flat = {}, redis.call('HGETALL', job_key(id))
+  for index = 1, #flat, 2 do job[flat[index]] = flat[index + 1] end
+  return job, flat
+end

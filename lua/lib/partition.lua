@@ -1,0 +1,15 @@
+-- What every script begins with: the partition's fixed keys, and the one clock.
+local base, scheduled, dead, stats = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+
+-- The server's time for every host, or the one a test moves.
+local function clock_ms(given)
+  if given ~= '' then return tonumber(given) end
+  local time = redis.call('TIME')
+  return tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+end
+local now = clock_ms(ARGV[1])
+
+-- Milliseconds and counters as text: Lua would write large numbers with an exponent.
+local function text(number)
+  return string.format('%.0f', number)
+end

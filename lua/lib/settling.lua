@@ -1,0 +1,124 @@
+-- Settling one run at a time; what can be done once for all is gathered and done by settle_batch.
+-- Needs: partition, keys, ready, ending.
+
+local acknowledged, counted, ended, delayed_ids, delayed = {}, {}, {}, {}, false
+
+local function acknowledge(entry)
+  local priority, stream_id = split_entry(entry)
+  local stream_ids = acknowledged[priority]
+  if stream_ids then stream_ids[#stream_ids + 1] = stream_id else acknowledged[priority] = {stream_id} end
+end
+
+local function counts(name) counted[name] = (counted[name] or 0) + 1 end
+
+local function wait_again(id, entry, delay_ms, ...)
+  local priority, due = split_entry(entry), now + tonumber(delay_ms)
+  if due <= now then return push_ready(id, priority, 'due_at', text(due), 'state', 'PENDING', select(3, ...)) end
+  redis.call('ZADD', scheduled, text(due), id)
+  redis.call('HSET', job_key(id), 'entry', '', ...)
+  delayed_ids[id], delayed = true, true
+end
+
+local outcomes = {}
+
+function outcomes.SUCCEEDED(id, entry, result, retention_ms, key)
+  if key ~= '' then keep_key(id, key) end
+  if result == '' then
+    redis.call('HSET', job_key(id), 'state', 'SUCCEEDED', 'finished_at', text(now))
+  else
+    redis.call('HSET', job_key(id), 'state', 'SUCCEEDED', 'finished_at', text(now), 'result', result)
+  end
+  expire_job(id, retention_ms)
+  ended[#ended + 1] = id
+end
+
+function outcomes.CANCELLED(id, entry, reason, retention_ms, key)
+  redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'finished_at', text(now), 'last_error', reason)
+  free_key(id, key)
+  expire_job(id, retention_ms)
+  ended[#ended + 1] = id
+end
+
+function outcomes.DEAD(id, entry, reason, _, key)
+  local job = redis.call('HMGET', job_key(id), 'task', 'attempts')
+  -- A foreign hand deleted the record under the run.
+  if not job[1] then return bury_foreign(id, {'raw', id}, reason) end
+  bury(id, job[1], reason, job[2])
+  free_key(id, key)
+  ended[#ended + 1] = id
+end
+
+function outcomes.RETRY(id, entry, reason, delay_ms)
+  counts('failed')
+  -- It ran, so a worker knew the task: a later grace time starts anew.
+  redis.call('HDEL', job_key(id), 'unknown_since')
+  wait_again(id, entry, delay_ms, 'state', 'FAILED', 'last_error', reason)
+end
+
+function outcomes.RELEASED(id, entry, _, delay_ms)
+  redis.call('HINCRBY', job_key(id), 'attempts', -1)
+  wait_again(id, entry, delay_ms, 'state', 'PENDING')
+end
+
+-- Unknown is not poison: another worker may know the task, so only the grace time ends it.
+function outcomes.UNKNOWN(id, entry, reason, delay_ms, grace_ms)
+  redis.call('HINCRBY', job_key(id), 'attempts', -1)
+  redis.call('HSETNX', job_key(id), 'unknown_since', text(now))
+  local job = redis.call('HMGET', job_key(id), 'unknown_since', 'idempotency_key')
+  if now - tonumber(job[1]) >= tonumber(grace_ms) then
+    outcomes.DEAD(id, entry, reason, '', job[2])
+    return 'DEAD'
+  end
+  wait_again(id, entry, delay_ms, 'state', 'PENDING')
+end
+
+-- Returns how a run may be settled whose lock is not the caller's: 'STALE', 'REPEATED' or 'LATE'.
+local function without_lock(id, outcome, fence, holder)
+  local job = redis.call('HMGET', job_key(id), 'fence', 'state', 'entry')
+  if holder or job[1] ~= fence then return 'STALE' end
+  local waits = job[2] == 'PENDING' or job[2] == 'RUNNING' or job[2] == 'DEAD'
+  if not waits then return 'REPEATED' end
+  if outcome ~= 'SUCCEEDED' then return job[2] == 'DEAD' and 'REPEATED' or 'STALE' end
+  return 'LATE', job[3]
+end
+
+local function withdraw(id, entry)
+  if string.sub(entry, 1, 5) == 'dead/' then
+    redis.call('XDEL', dead, string.sub(entry, 6))
+  elseif entry ~= '' then
+    drop_entry(entry)
+  end
+  redis.call('ZREM', scheduled, id)
+end
+
+local function settle(worker, outcome, id, fence, entry, a, b, c)
+  local note
+  local holder = redis.call('GET', lock_key(id))
+  if holder == worker .. '#' .. fence then
+    -- First of the writes: it needs no memory, so a full server still lets a worker finish.
+    redis.call('DEL', lock_key(id))
+  else
+    local waiting_entry
+    note, waiting_entry = without_lock(id, outcome, fence, holder)
+    counts(string.lower(note))
+    if note ~= 'LATE' then return note end
+    withdraw(id, waiting_entry or '')
+  end
+  note = outcomes[outcome](id, entry, a, b, c) or note
+  acknowledge(entry)
+  if outcome ~= 'RETRY' then counts(note == 'DEAD' and 'dead' or string.lower(outcome)) end
+  return note
+end
+
+local function settle_batch()
+  for priority, stream_ids in pairs(acknowledged) do
+    for first = 1, #stream_ids, 500 do
+      local last = math.min(first + 499, #stream_ids)
+      redis.call('XACK', ready_key(priority), 'workers', unpack(stream_ids, first, last))
+      redis.call('XDEL', ready_key(priority), unpack(stream_ids, first, last))
+    end
+  end
+  for name, number in pairs(counted) do redis.call('HINCRBY', stats, name, number) end
+  if delayed then wake_scheduler(delayed_ids) end
+  announce(ended)
+end

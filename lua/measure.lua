@@ -1,0 +1,27 @@
+-- Count what a partition holds, at one instant.
+-- KEYS: base scheduled dead stats
+-- ARGV: now_ms
+-- Returns MEASURED scheduled ready running dead oldest_ready_age_ms counters : counters is the stats hash, flat
+-- @include lib/partition.lua
+-- @include lib/keys.lua
+local ready, running, oldest = 0, 0, nil
+
+local function look_at(priority, group)
+  local named = {pending = 0, ['last-delivered-id'] = '0-0'}
+  for index = 1, #group, 2 do named[group[index]] = group[index + 1] end
+  running = running + named.pending
+  ready = ready + redis.call('XLEN', ready_key(priority)) - named.pending
+  local first = redis.call('XRANGE', ready_key(priority), '(' .. named['last-delivered-id'], '+', 'COUNT', 1)[1]
+  if first then
+    local added = tonumber(string.match(first[1], '^%d+'))
+    oldest = math.min(oldest or added, added)
+  end
+end
+
+for priority = 0, 9 do
+  local groups = redis.pcall('XINFO', 'GROUPS', ready_key(priority))
+  -- Before the first worker came there is no group, and all waits.
+  if not groups.err then look_at(priority, groups[1] or {}) end
+end
+return {'MEASURED', tostring(redis.call('ZCARD', scheduled)), tostring(ready), tostring(running),
+  tostring(redis.call('XLEN', dead)), text(oldest and math.max(now - oldest, 0) or 0), redis.call('HGETALL', stats)}

@@ -1,0 +1,66 @@
+-- Take back what dead workers hold: a run counts as a failed attempt, an entry never started does not.
+-- KEYS: base scheduled dead stats
+-- ARGV: now_ms worker idle_ms limit default_max_retries
+--   worker: '' looks at every entry idle for idle_ms whose lock has run out; a name takes back all
+--   that this worker holds, at once, for a supervisor that saw it die
+-- Returns RECOVERED [id what worker]... : what is RETRY, DEAD, CANCELLED or RETURNED
+-- @include lib/partition.lua
+-- @include lib/keys.lua
+-- @include lib/ready.lua
+-- @include lib/ending.lua
+-- @include lib/pending.lua
+local worker, idle_ms, limit, default_max_retries = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+
+local function is_lost(id)
+  local lock = redis.call('GET', lock_key(id))
+  if not lock then return true end
+  return worker ~= '' and string.sub(lock, 1, #worker + 1) == worker .. '#'
+end
+
+local function max_retries(job)
+  local known = job.max_retries or redis.call('HGET', base .. 'tasks', job.task)
+  return tonumber(known) or default_max_retries
+end
+
+local function end_lost_run(id, job, priority)
+  if job.cancel_requested then
+    redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'finished_at', text(now), 'last_error', 'cancelled')
+    free_key(id, job.idempotency_key)
+    expire_job(id, job.retention_ms or 3600000)
+    return 'CANCELLED'
+  elseif tonumber(job.attempts) > max_retries(job) then
+    bury(id, job.task, 'worker lost', job.attempts)
+    free_key(id, job.idempotency_key)
+    return 'DEAD'
+  end
+  -- Due at once: the time it waited for the lease is delay enough.
+  push_ready(id, priority, 'due_at', text(now), 'state', 'PENDING', 'last_error', 'worker lost')
+  return 'RETRY'
+end
+
+local function take_back(id, job, entry, priority)
+  drop_entry(entry)
+  redis.call('DEL', lock_key(id))
+  if job.state == 'RUNNING' then return end_lost_run(id, job, priority) end
+  push_ready(id, priority, 'due_at', text(due_ms(job, entry)))
+  return 'RETURNED'
+end
+
+local answer, ended = {'RECOVERED'}, {}
+for priority = 0, 9 do
+  for _, pending in ipairs(pending_entries(priority, worker, idle_ms, limit)) do
+    local entry = priority .. '/' .. pending[1]
+    local id, job = job_of_entry(entry)
+    if job and is_lost(id) then
+      local what = take_back(id, job, entry, priority)
+      redis.call('HINCRBY', stats, what == 'RETURNED' and 'returned' or 'recovered', 1)
+      if what == 'DEAD' or what == 'CANCELLED' then
+        redis.call('HINCRBY', stats, string.lower(what), 1)
+        ended[#ended + 1] = id
+      end
+      for _, value in ipairs({id, what, pending[2]}) do answer[#answer + 1] = value end
+    end
+  end
+end
+announce(ended)
+return answer

@@ -1,0 +1,39 @@
+-- Hand back what a worker holds, unharmed: all but the runs it names. No attempt is used.
+-- For a worker that stops, and for one whose answer to a claim was lost on the way.
+-- KEYS: base scheduled dead stats
+-- ARGV: now_ms worker leave count [id]... : leave '1' removes the consumer too, once nothing is pending
+-- Returns RELEASED [id]...
+-- @include lib/partition.lua
+-- @include lib/keys.lua
+-- @include lib/ready.lua
+-- @include lib/ending.lua
+-- @include lib/pending.lua
+local worker, leave, count = ARGV[2], ARGV[3], tonumber(ARGV[4])
+
+local kept, answer = {}, {'RELEASED'}
+for index = 5, 4 + count do kept[ARGV[index]] = true end
+
+local function hand_back(id, job, entry, priority)
+  local lock = redis.call('GET', lock_key(id))
+  if lock and string.sub(lock, 1, #worker + 1) ~= worker .. '#' then return end
+  drop_entry(entry)
+  if job.state == 'RUNNING' then
+    redis.call('DEL', lock_key(id))
+    redis.call('HINCRBY', job_key(id), 'attempts', -1)
+  end
+  push_ready(id, priority, 'due_at', text(due_ms(job, entry)), 'state', 'PENDING')
+  answer[#answer + 1] = id
+end
+
+for priority = 0, 9 do
+  local pending = pending_entries(priority, worker, '0', 10000)
+  for _, found in ipairs(pending) do
+    local entry = priority .. '/' .. found[1]
+    local id, job = job_of_entry(entry)
+    if job and not kept[id] then hand_back(id, job, entry, priority) end
+  end
+  if leave == '1' and #pending_entries(priority, worker, '0', 1) == 0 then
+    redis.pcall('XGROUP', 'DELCONSUMER', ready_key(priority), 'workers', worker)
+  end
+end
+return answer

@@ -1,0 +1,57 @@
+"""A job scheduler on Redis: at least once, never lost, and safe when twice."""
+
+from rzsched.aio import AsyncClient
+from rzsched.answers import DeadJob, QueueStats, WorkerInfo
+from rzsched.app import App, Job, JobEvent, Task
+from rzsched.client import Client
+from rzsched.context import Context
+from rzsched.errors import (
+    ConnectionFailed,
+    InvalidCron,
+    InvalidName,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    JobTimeout,
+    PayloadError,
+    PayloadTooLarge,
+    RzschedError,
+    ServerUnsuitable,
+    UnknownTask,
+)
+from rzsched.job import JobId, JobSpec, JobStatus, State
+from rzsched.retry import Backoff, Dead, Retry
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "App",
+    "AsyncClient",
+    "Backoff",
+    "Client",
+    "ConnectionFailed",
+    "Context",
+    "Dead",
+    "DeadJob",
+    "InvalidCron",
+    "InvalidName",
+    "Job",
+    "JobCancelled",
+    "JobEvent",
+    "JobFailed",
+    "JobId",
+    "JobNotFound",
+    "JobSpec",
+    "JobStatus",
+    "JobTimeout",
+    "PayloadError",
+    "PayloadTooLarge",
+    "QueueStats",
+    "Retry",
+    "RzschedError",
+    "ServerUnsuitable",
+    "State",
+    "Task",
+    "UnknownTask",
+    "WorkerInfo",
+]

@@ -1,0 +1,256 @@
+"""The producer's client for asyncio: the same operations; calls made in one turn of the loop travel together."""
+
+import asyncio
+import math
+import os
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import redis
+import redis.asyncio
+
+from rzsched import calls, operations
+from rzsched.calls import Enqueued
+from rzsched.client import BROKEN_S, WATCH_S, outcome
+from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
+from rzsched.connect import AsyncLink, LinkSettings, check_url, translate
+from rzsched.errors import JobNotFound
+from rzsched.exchange import TRANSPORT, Step, Write, own_copy
+from rzsched.job import Prepared
+from rzsched.keys import Partition
+from rzsched.operations import Plan, Space
+
+P = ParamSpec("P")
+T = TypeVar("T")
+MOST_IN_FLIGHT = 4
+"""Round trips under way at once; what is asked meanwhile travels together in the next one."""
+
+
+def _async(
+    operation: Callable[Concatenate[Space, P], Plan[T]],
+) -> Callable[Concatenate["AsyncClient", P], Coroutine[Any, Any, T]]:
+    @wraps(operation)
+    async def method(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.run(operation(self.space, *args, **kwargs))
+
+    return method
+
+
+Letter = tuple[Step, "asyncio.Future[Any]"]
+
+
+class Postman:
+    """Carry the calls of many tasks over few round trips.
+
+    Each round trip is a task of its own, so a caller that is cancelled leaves no reply behind: its future is
+    simply not there any more when the answer comes. Each caller gets its own answer or its own error.
+    """
+
+    def __init__(self, link: AsyncLink, chunk: int) -> None:
+        self.link = link
+        self._chunk = chunk
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[Letter] = []
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._due = False
+
+    def post(self, step: Step) -> "asyncio.Future[Any]":
+        future = self._loop.create_future()
+        self._waiting.append((step, future))
+        if not self._due and len(self._in_flight) < MOST_IN_FLIGHT:
+            self._due = True
+            self._loop.call_soon(self._depart)
+        return future
+
+    def _depart(self) -> None:
+        """Send what waits; a crowd in several trips, so that the server works on one while the next is packed."""
+        self._due = False
+        while self._waiting and len(self._in_flight) < MOST_IN_FLIGHT:
+            last_trip = len(self._in_flight) == MOST_IN_FLIGHT - 1
+            most = len(self._waiting) if last_trip else self._chunk // 2
+            letters, self._waiting = self._waiting[:most], self._waiting[most:]
+            task = self._loop.create_task(self._carry(letters))
+            self._in_flight.add(task)
+            task.add_done_callback(self._arrived)
+
+    def _arrived(self, task: "asyncio.Task[None]") -> None:
+        self._in_flight.discard(task)
+        if self._waiting and not self._due:
+            self._depart()
+
+    async def _carry(self, letters: list[Letter]) -> None:
+        steps, readers = _joined(letters, self._chunk)
+        try:
+            outcomes = await self.link.outcomes(steps)
+        except Exception as error:
+            outcomes = [error] * len(steps)
+        except BaseException:
+            for _, future in letters:
+                future.cancel()
+            raise
+        for answer, futures in zip(outcomes, readers, strict=True):
+            _deliver(answer, futures)
+
+    async def aclose(self) -> None:
+        while self._waiting or self._in_flight:
+            self._depart()
+            await asyncio.gather(*self._in_flight, return_exceptions=True)
+        await self.link.aclose()
+
+
+Readers = list[tuple["asyncio.Future[Any]", int]]
+"""Who reads an answer; for a write, with how many of its jobs are theirs."""
+
+
+def _joined(letters: list[Letter], chunk: int) -> tuple[list[Step], list[Readers]]:
+    """Join writes into one partition to one call; remember whose part of its answer is whose."""
+    steps: list[Step] = []
+    readers: list[Readers] = []
+    open_writes: dict[Partition, tuple[list[Prepared], Readers]] = {}
+    for step, future in letters:
+        if not isinstance(step, Write):
+            steps.append(step)
+            readers.append([(future, 0)])
+            continue
+        place, jobs = step
+        found = open_writes.get(place)
+        if found is None or len(found[0]) + len(jobs) > chunk:
+            found = open_writes[place] = ([], [])
+            steps.append(Write(place, found[0]))
+            readers.append(found[1])
+        found[0].extend(jobs)
+        found[1].append((future, len(jobs)))
+    return steps, readers
+
+
+def _deliver(outcome: Any, readers: Readers) -> None:
+    first = 0
+    for future, count in readers:
+        if future.done():
+            pass
+        elif isinstance(outcome, Exception):
+            future.set_exception(own_copy(outcome))
+            future.exception()  # a caller that is cancelled at this moment will not fetch it
+        elif count:
+            future.set_result(Enqueued(outcome.ids[first : first + count], outcome.fresh))
+        else:
+            future.set_result(outcome)
+        first += count
+
+
+class AsyncClient:
+    """Schedule jobs and look after them from asyncio; the methods are `Client`'s, to be awaited.
+
+    One client may serve several loops, one after the other or in threads; each has its own connections.
+    """
+
+    def __init__(self, url: str | None = None, namespace: str = DEFAULT_NAMESPACE, *,
+                 settings: ClientSettings | None = None) -> None:
+        self.space = Space(settings or ClientSettings(namespace=namespace))
+        chosen = self.space.settings
+        self._url = url or os.environ.get("RZSCHED_URL") or DEFAULT_URL
+        self._link_settings = LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s)
+        check_url(self._url)  # here, not at the first call
+        self._postmen: dict[asyncio.AbstractEventLoop, tuple[int, Postman]] = {}
+
+    @property
+    def postman(self) -> Postman:
+        """The loop's own; a forked child must not use its parent's."""
+        loop = asyncio.get_running_loop()
+        found = self._postmen.get(loop)
+        if found is None or found[0] != os.getpid():
+            for other in list(self._postmen):
+                if other.is_closed():  # a loop that ended without `aclose`: let its connections go with it
+                    self._postmen.pop(other, None)
+            found = (os.getpid(), Postman(AsyncLink(self._url, self._link_settings), self.space.settings.chunk))
+            self._postmen[loop] = found
+        return found[1]
+
+    async def run(self, plan: Plan[T]) -> T:
+        post = self.postman.post
+        try:
+            steps = next(plan)
+            while True:
+                if len(steps) == 1:
+                    answers = [await post(steps[0])]
+                elif steps:
+                    answers = list(await asyncio.gather(*map(post, steps)))
+                else:
+                    await asyncio.sleep(0)
+                    answers = []
+                steps = plan.send(answers)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    schedule_job = _async(operations.schedule_job)
+    schedule_many = _async(operations.schedule_many)
+    schedule = _async(operations.schedule)
+    cancel_job = _async(operations.cancel_job)
+    get_job_status = _async(operations.get_job_status)
+    list_dead = _async(operations.list_dead)
+    replay_dead = _async(operations.replay_dead)
+    purge_dead = _async(operations.purge_dead)
+    queue_stats = _async(operations.queue_stats)
+    queues = _async(operations.queues)
+    workers = _async(operations.workers)
+
+    async def wait(self, job_id: str, timeout: Seconds | None = None) -> Any:
+        """Wait for a job to end and give its result; `timeout` in seconds, None waits for ever.
+
+        Raises JobFailed when it ends DEAD, JobCancelled, TimeoutError, JobNotFound. A connection of its own is held
+        meanwhile.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = math.inf if timeout is None else loop.time() + seconds(timeout, "timeout")
+        place = self.space.place_of(job_id)
+        while not await self._has_ended(place, job_id):
+            now = loop.time()
+            if now >= deadline:
+                raise TimeoutError(f"job {job_id} has not ended in time")
+            try:
+                await self._listen(place, job_id, min(deadline, now + WATCH_S))
+            except TRANSPORT:
+                await asyncio.sleep(BROKEN_S)  # the next look finds out whether the server is still there
+            except redis.RedisError as error:
+                raise translate(error, self.postman.link.where) from None
+        return outcome(await self.get_job_status(job_id))
+
+    async def _has_ended(self, place: Partition, job_id: str) -> bool:
+        """Look, and have the end announced if it is still to come."""
+        state = await self.postman.post(calls.watch(place, job_id, WATCH_S * 2))
+        if state == "NOT_FOUND":
+            raise JobNotFound(job_id)
+        return bool(state == "ENDED")
+
+    async def _listen(self, place: Partition, job_id: str, until: float) -> None:
+        """Return when the job ended, or when it is time to look again."""
+        loop = asyncio.get_running_loop()
+        pool = await self.postman.link.pool()
+        listener = redis.asyncio.Redis(connection_pool=pool).pubsub()
+        try:
+            await listener.subscribe(place.ended_channel)
+            while (left := until - loop.time()) > 0:
+                message = await listener.get_message(timeout=left)
+                if message is None:
+                    continue
+                # From the confirmation on nothing escapes; what ended before it is found by one more look.
+                if message["type"] == "subscribe" and await self._has_ended(place, job_id):
+                    return
+                if message["data"] == job_id.encode():
+                    return
+        finally:
+            await listener.aclose()  # type: ignore[no-untyped-call]
+
+    async def aclose(self) -> None:
+        _, postman = self._postmen.pop(asyncio.get_running_loop(), (0, None))
+        if postman is not None:
+            await postman.aclose()
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self.aclose()

@@ -1,0 +1,329 @@
+"""The App: tasks registered by decorators, hooks, and the way from a task to its jobs."""
+
+import inspect
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property, update_wrapper
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, get_type_hints, overload
+
+from rzsched.aio import AsyncClient
+from rzsched.client import Client
+from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, Seconds
+from rzsched.connect import check_url
+from rzsched.context import Context
+from rzsched.job import NO_OPTIONS, JobId, JobOptions, JobStatus, check_options
+from rzsched.names import check_namespace, check_task
+from rzsched.retry import Backoff
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Hook = Callable[["JobEvent"], Any]
+Event = Literal["started", "succeeded", "failed", "dead", "recovered", "stale"]
+EVENTS: tuple[Event, ...] = ("started", "succeeded", "failed", "dead", "recovered", "stale")
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+ErrorTypes = tuple[type[BaseException], ...]
+
+_log = logging.getLogger("rzsched.app")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent:
+    """What a hook is told. `error` is set for failed, dead, recovered and stale."""
+
+    kind: Event
+    job_id: str
+    task: str = ""
+    queue: str = ""
+    attempt: int = 0
+    worker: str = ""
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job that was scheduled. `created` is False when an idempotency key gave an earlier one."""
+
+    id: JobId
+    app: "App"
+
+    @property
+    def created(self) -> bool:
+        return self.id.created
+
+    def status(self) -> JobStatus:
+        return self.app.client.get_job_status(self.id)
+
+    def cancel(self) -> bool:
+        return self.app.client.cancel_job(self.id)
+
+    def wait(self, timeout: Seconds | None = None) -> Any:
+        """Wait for the result; see `Client.wait`."""
+        return self.app.client.wait(self.id, timeout)
+
+    async def astatus(self) -> JobStatus:
+        return await self.app.async_client.get_job_status(self.id)
+
+    async def acancel(self) -> bool:
+        return await self.app.async_client.cancel_job(self.id)
+
+    async def await_result(self, timeout: Seconds | None = None) -> Any:
+        """`wait` for asyncio: with the usual `a` it would be a keyword."""
+        return await self.app.async_client.wait(self.id, timeout)
+
+
+class Bound(Generic[P]):
+    """A task with job options of its own, from `task.options(...)`."""
+
+    def __init__(self, task: "Task[P, Any]", said: JobOptions) -> None:
+        self._task = task
+        self._said = said
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        self._task.check_arguments(args, kwargs)
+        app = self._task.app
+        return Job(app.client.schedule(self._task, args, kwargs, self._said), app)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        self._task.check_arguments(args, kwargs)
+        app = self._task.app
+        return Job(await app.async_client.schedule(self._task, args, kwargs, self._said), app)
+
+
+class Task(Generic[P, R]):
+    """A registered function. Calling it calls the function; `enqueue` makes a job that a worker runs."""
+
+    def __init__(self, app: "App", function: Callable[..., R], name: str, options: JobOptions,
+                 retry_on: ErrorTypes | None, dead_on: ErrorTypes) -> None:
+        self.app = app
+        self.function = function
+        self.name = name
+        self.job_options = check_options(options)
+        self.retry_on = retry_on
+        self.dead_on = dead_on
+        self.is_async = _is_async(function)
+        self.takes_context = _takes_context(function)
+        self._signature = _signature_without_context(function, self.takes_context)
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def check_arguments(self, args: Any, kwargs: Any) -> None:
+        """Refuse arguments that the function could never take, before a job is made of them."""
+        if self._signature is None:
+            return
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"task {self.name}: {error}") from None
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        """Schedule a run as soon as possible."""
+        return Bound(self, NO_OPTIONS).enqueue(*args, **kwargs)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
+        return await Bound(self, NO_OPTIONS).aenqueue(*args, **kwargs)
+
+    def options(
+        self,
+        *,
+        run_at: datetime | float | None = None,
+        delay: Seconds | None = None,
+        queue: str | None = None,
+        max_retries: int | None = None,
+        backoff: Backoff | None = None,
+        priority: int | None = None,
+        idempotency_key: str | None = None,
+        idempotency_ttl: Seconds | None = None,
+        timeout: Seconds | None = None,
+        expires: Seconds | None = None,
+        retention: Seconds | None = None,
+    ) -> Bound[P]:
+        """Say more of the next job than the task does; what is said here wins."""
+        said = JobOptions(
+            run_at=run_at, delay=delay, queue=queue, max_retries=max_retries, backoff=backoff, priority=priority,
+            idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl, timeout=timeout, expires=expires,
+            retention=retention,
+        )  # fmt: skip
+        return Bound(self, said)
+
+    def __repr__(self) -> str:
+        return f"<task {self.name}>"
+
+
+class ContextTask(Task[P, R]):
+    """A task whose function takes a `Context` first; its jobs are enqueued without one."""
+
+    def __call__(self, ctx: Context, /, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
+        return self.function(ctx, *args, **kwargs)
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise TypeError("a task must be a plain or async function, not a generator")
+    return inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(inspect.unwrap(called))
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    if not parameters:
+        return False
+    annotation = parameters[0].annotation
+    if isinstance(annotation, str):
+        try:
+            annotation = get_type_hints(function).get(parameters[0].name)
+        except Exception:
+            # Another annotation names something that is not importable at run time: go by the word.
+            return str(parameters[0].annotation).rpartition(".")[2] == "Context"
+    return annotation is Context
+
+
+def _signature_without_context(function: Callable[..., Any], takes_context: bool) -> inspect.Signature | None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    parameters = list(signature.parameters.values())
+    return signature.replace(parameters=parameters[1:]) if takes_context else signature
+
+
+class App:
+    """Tasks and hooks of one program, and the server they belong to.
+
+    `url` defaults to $RZSCHED_URL, then redis://localhost:6379/0. `lifespan` is called with the App and gives an async
+    context manager, entered once in each worker process; what it yields is `ctx.state`.
+    """
+
+    def __init__(self, url: str | None = None, *, name: str = "app", namespace: str | None = None,
+                 lifespan: Lifespan | Callable[[], AbstractAsyncContextManager[Any]] | None = None) -> None:
+        self.url = check_url(url or os.environ.get("RZSCHED_URL") or DEFAULT_URL)
+        self.namespace = check_namespace(namespace or os.environ.get("RZSCHED_NAMESPACE") or DEFAULT_NAMESPACE)
+        self.name = check_namespace(name)
+        self.lifespan = lifespan
+        self.tasks: dict[str, Task[Any, Any]] = {}
+        self.hooks: dict[Event, list[Hook]] = {event: [] for event in EVENTS}
+
+    def rebind(self, url: str | None = None, namespace: str | None = None) -> None:
+        """Point the App at another server or namespace, as the command line may."""
+        self.url = check_url(url or self.url)
+        self.namespace = check_namespace(namespace or self.namespace)
+        self.__dict__.pop("client", None)
+        self.__dict__.pop("async_client", None)
+
+    @cached_property
+    def client(self) -> Client:
+        return Client(self.url, self.namespace)
+
+    @cached_property
+    def async_client(self) -> AsyncClient:
+        return AsyncClient(self.url, self.namespace)
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> ContextTask[P, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, *, name: str | None = None, queue: str | None = None, max_retries: int | None = None,
+             backoff: Backoff | None = None, priority: int | None = None, timeout: Seconds | None = None,
+             expires: Seconds | None = None, retention: Seconds | None = None, idempotency_ttl: Seconds | None = None,
+             retry_on: ErrorTypes | type[BaseException] | None = None,
+             dead_on: ErrorTypes | type[BaseException] = ()) -> "TaskDecorator": ...
+
+    def task(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None,
+             queue: str | None = None, max_retries: int | None = None, backoff: Backoff | None = None,
+             priority: int | None = None, timeout: Seconds | None = None, expires: Seconds | None = None,
+             retention: Seconds | None = None, idempotency_ttl: Seconds | None = None,
+             retry_on: ErrorTypes | type[BaseException] | None = None,
+             dead_on: ErrorTypes | type[BaseException] = ()) -> Any:
+        """Register a function as a task, named after it unless `name` says otherwise.
+
+        The options hold for all its jobs, unless `.options()` or a call says otherwise. With `retry_on` only those
+        exceptions are retried and any other ends the job DEAD at once; `dead_on` ends it at once for those.
+        """
+        options = JobOptions(queue=queue, max_retries=max_retries, backoff=backoff, priority=priority, timeout=timeout,
+                             expires=expires, retention=retention, idempotency_ttl=idempotency_ttl)
+        decorator = TaskDecorator(self, name, options, _error_types(retry_on, "retry_on") if retry_on else None,
+                                  _error_types(dead_on, "dead_on"))
+        return decorator if function is None else decorator(function)
+
+    def add(self, task: Task[Any, Any]) -> None:
+        known = self.tasks.get(task.name)
+        if known is not None and known.function is not task.function:
+            raise ValueError(f"two tasks are named {task.name}: give one another name, @app.task(name=...)")
+        self.tasks[task.name] = task
+
+    def on(self, event: Event) -> Callable[[Hook], Hook]:
+        """Register a hook, called with a `JobEvent`; an exception in one is logged and changes nothing."""
+        if event not in self.hooks:
+            raise ValueError(f"no such event: {event!r}; there are {', '.join(EVENTS)}")
+
+        def register(hook: Hook) -> Hook:
+            self.hooks[event].append(hook)
+            return hook
+
+        return register
+
+    def emit(self, event: JobEvent) -> list[Awaitable[Any]]:
+        """Call the hooks of an event; give what async ones are still to be awaited."""
+        pending: list[Awaitable[Any]] = []
+        for hook in self.hooks[event.kind]:
+            try:
+                result = hook(event)
+            except Exception:
+                _log.exception("a %s hook failed", event.kind)
+                continue
+            if inspect.isawaitable(result):
+                pending.append(result)
+        return pending
+
+    def open_lifespan(self) -> AbstractAsyncContextManager[Any]:
+        if self.lifespan is None:
+            return _no_lifespan()
+        wants_app = len(inspect.signature(self.lifespan).parameters) > 0
+        return self.lifespan(self) if wants_app else self.lifespan()  # type: ignore[call-arg]
+
+
+class _no_lifespan(AbstractAsyncContextManager[None]):  # noqa: N801
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+def _error_types(given: ErrorTypes | type[BaseException], what: str) -> ErrorTypes:
+    types = given if isinstance(given, tuple) else (given,)
+    for kind in types:
+        if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{what} takes exception types, not {kind!r}")
+    return types
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDecorator:
+    """What `@app.task(...)` gives: it registers the function below it."""
+
+    app: App
+    name: str | None
+    options: JobOptions
+    retry_on: ErrorTypes | None
+    dead_on: ErrorTypes
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> ContextTask[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any], /) -> Task[Any, Any]:
+        if not callable(function):
+            raise TypeError(f"@app.task decorates a function, not {type(function).__name__}")
+        name = check_task(self.name or getattr(function, "__name__", type(function).__name__))
+        kind = ContextTask if _takes_context(function) else Task
+        task = kind(self.app, function, name, self.options, self.retry_on, self.dead_on)
+        self.app.add(task)
+        return task

@@ -1,0 +1,281 @@
+"""Every single step against Redis as a value: the script, its keys and arguments, and how to read the answer.
+
+Nothing here does I/O: `connect` runs a call over a sync or an async connection, so no step is written twice.
+A call that is `repeatable` has the same effect when it is sent again after an answer was lost.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from rzsched.job import JobId, JobStatus, Prepared, read_status
+from rzsched.keys import Partition
+from rzsched.names import new_job_ids
+from rzsched.scripts import script
+
+T = TypeVar("T")
+Argument = str | bytes | int
+
+
+@dataclass(slots=True, frozen=True)
+class Call(Generic[T]):
+    """One script on one partition, or one plain command where `script` is ''."""
+
+    script: str
+    keys: Sequence[str]
+    args: Sequence[Argument]
+    read: Callable[[Any], T]
+    repeatable: bool = True
+
+    def command(self) -> tuple[Argument, ...]:
+        if not self.script:
+            return tuple(self.args)
+        return ("EVALSHA", script(self.script).sha, len(self.keys), *self.keys, *self.args)
+
+
+@dataclass(slots=True, frozen=True)
+class Enqueued:
+    """`fresh`: the partition had no history, so its queue may be missing from the registry."""
+
+    ids: list[JobId]
+    fresh: bool
+
+
+@dataclass(slots=True, frozen=True)
+class Enqueue:
+    """Write jobs into one partition: those for the same one may be joined and travel as one call.
+
+    `client_ms` is when the ids were made, by the client's clock; the script stores the server's time where they differ.
+    """
+
+    partition: Partition
+    jobs: list[Prepared]
+    ids: list[str]
+    client_ms: int
+    now_ms: str = ""
+
+    def call(self) -> Call[Enqueued]:
+        args: list[Argument] = [self.now_ms, self.client_ms, len(self.ids)]
+        for job_id, job in zip(self.ids, self.jobs, strict=True):
+            args += (job_id, *job[:5], len(job.more), *job.more)
+        return Call("enqueue", self.partition.fixed, args, self._read)
+
+    def _read(self, answer: list[bytes]) -> Enqueued:
+        ids = [JobId(job_id) for job_id in self.ids]
+        for index, holder in zip(answer[2::2], answer[3::2], strict=True):
+            ids[int(index)] = JobId(holder.decode(), created=False)
+        return Enqueued(ids, answer[1] == b"1")
+
+
+def enqueue(place: Partition, jobs: list[Prepared], now_ms: str = "") -> Enqueue:
+    client_ms = time.time_ns() // 1_000_000
+    return Enqueue(place, jobs, new_job_ids(place.queue, place.number, len(jobs), client_ms), client_ms, now_ms)
+
+
+def command(*args: Argument, read: Callable[[Any], T], repeatable: bool = True) -> Call[T]:
+    return Call("", (), args, read, repeatable)
+
+
+def _first(answer: list[bytes]) -> str:
+    return answer[0].decode()
+
+
+def inspect(place: Partition, job_id: str, now_ms: str = "") -> Call[JobStatus | None]:
+    def read(answer: list[Any]) -> JobStatus | None:
+        return read_status(job_id, answer[1:]) if answer[0] == b"FOUND" else None
+
+    return Call("inspect", place.fixed, (now_ms, job_id), read)
+
+
+def cancel(place: Partition, job_id: str, now_ms: str = "") -> Call[tuple[str, str]]:
+    """Answer the status, and the worker to be told where it is REQUESTED."""
+
+    def read(answer: list[bytes]) -> tuple[str, str]:
+        return answer[0].decode(), answer[1].decode() if len(answer) > 1 else ""
+
+    return Call("cancel", place.fixed, (now_ms, job_id), read, repeatable=False)
+
+
+def watch(place: Partition, job_id: str, for_s: float) -> Call[str]:
+    return Call("watch", place.fixed, ("", job_id, int(for_s * 1000)), _first)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a pass over dead jobs answers: `last` is '' at the end, `results` pairs of id and what became of it."""
+
+    last: str
+    results: list[tuple[str, str]]
+
+
+def _read_page(answer: list[bytes]) -> Page:
+    words = [value.decode("utf-8", "replace") for value in answer[1:]]
+    return Page(words[0], list(zip(words[1::2], words[2::2], strict=True)))
+
+
+def over_dead(verb: str, place: Partition, *, after: str = "-", to: str = "+", limit: int = 500,
+              ids: Sequence[str] = (), now_ms: str = "") -> Call[Page]:
+    """Replay or purge dead jobs: those named, else one page of the dead stream."""
+    return Call(verb, place.fixed, (now_ms, after, to, limit, len(ids), *ids), _read_page)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionCount:
+    scheduled: int
+    ready: int
+    running: int
+    dead: int
+    oldest_ready_age_ms: int
+    counters: dict[str, int]
+
+
+def measure(place: Partition, now_ms: str = "") -> Call[PartitionCount]:
+    def read(answer: list[Any]) -> PartitionCount:
+        flat = [value.decode() for value in answer[6]]
+        counters = {name: int(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
+        return PartitionCount(*(int(value) for value in answer[1:6]), counters)
+
+    return Call("measure", place.fixed, (now_ms,), read)
+
+
+@dataclass(frozen=True, slots=True)
+class Attendance:
+    now_ms: int
+    ids: list[str]
+
+
+def attend(registry: str, who: str = "", ttl_s: float = 0, now_ms: str = "") -> Call[Attendance]:
+    """Say that `who` is alive for `ttl_s` (0: it leaves; '': only look), and learn who else is."""
+
+    def read(answer: list[bytes]) -> Attendance:
+        return Attendance(int(answer[1]), [value.decode() for value in answer[2:]])
+
+    return Call("attend", (registry,), (now_ms, who, int(ttl_s * 1000)), read)
+
+
+def join(place: Partition, lease_s: float, tasks: Iterable[tuple[str, int]], now_ms: str = "") -> Call[str]:
+    flat: list[Argument] = [word for task in tasks for word in task]
+    return Call("join", place.fixed, (now_ms, int(lease_s * 1000), len(flat) // 2, *flat), _first)
+
+
+@dataclass(frozen=True, slots=True)
+class Promotion:
+    """`held_by`: another scheduler has the lease, for `held_ms` more. Times are the server's."""
+
+    count: int = 0
+    next_run_at_ms: int | None = None
+    now_us: int = 0
+    held_by: str = ""
+    held_ms: int = 0
+
+
+def promote(place: Partition, owner: str, lease_s: float, limit: int, now_ms: str = "") -> Call[Promotion]:
+    def read(answer: list[bytes]) -> Promotion:
+        if answer[0] == b"HELD":
+            return Promotion(held_by=answer[1].decode(), held_ms=int(answer[2]))
+        return Promotion(int(answer[1]), int(float(answer[2])) if answer[2] else None, int(answer[3]))
+
+    args = (now_ms, owner, int(lease_s * 1000), limit)
+    return Call("promote", (*place.fixed, place.lease), args, read)
+
+
+def resign(place: Partition, owner: str) -> Call[str]:
+    return Call("resign", (*place.fixed, place.lease), ("", owner), _first)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    id: str
+    what: str
+    worker: str
+
+
+def recover(place: Partition, *, worker: str = "", idle_s: float = 0, limit: int = 200,
+            default_max_retries: int = 3, now_ms: str = "") -> Call[list[Recovered]]:
+    def read(answer: list[bytes]) -> list[Recovered]:
+        words = [value.decode("utf-8", "replace") for value in answer[1:]]
+        return [Recovered(*three) for three in zip(words[::3], words[1::3], words[2::3], strict=True)]
+
+    args = (now_ms, worker, int(idle_s * 1000), limit, default_max_retries)
+    return Call("recover", place.fixed, args, read)
+
+
+def prune(place: Partition, consumer_idle_s: float, dead_limit: int, now_ms: str = "") -> Call[tuple[int, int]]:
+    """Answer how many idle consumers and how many graves over the limit went."""
+
+    def read(answer: list[bytes]) -> tuple[int, int]:
+        return int(answer[1]), int(answer[2])
+
+    return Call("prune", place.fixed, (now_ms, int(consumer_idle_s * 1000), dead_limit, 200), read)
+
+
+@dataclass(slots=True)
+class Claimed:
+    """One run as it came from the server: `entry` is `priority/stream id`, `flat` the job's hash as it was before."""
+
+    entry: str
+    id: str
+    fence: str
+    attempt: int
+    flat: list[bytes]
+
+
+def read_claimed(rows: list[list[Any]]) -> list[Claimed]:
+    return [
+        Claimed(entry.decode(), job_id.decode("utf-8", "replace"), fence.decode(), int(attempt), flat)
+        for entry, job_id, fence, attempt, flat in rows
+    ]
+
+
+def claim(place: Partition, worker: str, lease_ms: int, limit: int, turn: str,
+          delivered: Sequence[str] = (), now_ms: str = "") -> Call[list[Claimed]]:
+    args = (now_ms, worker, lease_ms, limit, turn, len(delivered), *delivered)
+    return Call("claim", place.fixed, args, lambda answer: read_claimed(answer[1:]), repeatable=False)
+
+
+@dataclass(slots=True, frozen=True)
+class Finished:
+    """`notes`: what was not plainly settled, by job id; `claimed`: the next runs."""
+
+    notes: dict[str, str]
+    claimed: list[Claimed]
+
+
+Outcome = tuple[str, str, str, str, str | bytes, str, str]
+"""outcome, id, fence, entry, and a, b, c as `finish.lua` says."""
+
+
+def finish(place: Partition, worker: str, lease_ms: int, limit: int, turn: str, outcomes: Sequence[Outcome],
+           now_ms: str = "") -> Call[Finished]:
+    args: list[Argument] = [now_ms, worker, lease_ms, limit, turn, len(outcomes)]
+    for outcome in outcomes:
+        args += outcome
+
+    def read(answer: list[Any]) -> Finished:
+        words = [value.decode() for value in answer[1]] if answer[1] else []
+        return Finished(dict(zip(words[::2], words[1::2], strict=True)), read_claimed(answer[2:]))
+
+    return Call("finish", place.fixed, args, read, repeatable=False)
+
+
+def renew(place: Partition, worker: str, lease_ms: int, runs: Sequence[tuple[str, str, str, str]],
+          now_ms: str = "") -> Call[dict[str, str]]:
+    """Renew runs given as (id, fence, entry, progress); answer what is LOST or to be CANCELLED, by id."""
+    flat = [word for run in runs for word in run]
+
+    def read(answer: list[bytes]) -> dict[str, str]:
+        words = [value.decode() for value in answer[1:]]
+        return dict(zip(words[::2], words[1::2], strict=True))
+
+    return Call("renew", place.fixed, (now_ms, worker, lease_ms, len(runs), *flat), read)
+
+
+def release(place: Partition, worker: str, kept: Sequence[str] = (), *, leave: bool = False,
+            now_ms: str = "") -> Call[list[str]]:
+    """Hand back all that `worker` holds but `kept`; answer the ids."""
+
+    def read(answer: list[bytes]) -> list[str]:
+        return [value.decode("utf-8", "replace") for value in answer[1:]]
+
+    return Call("release", place.fixed, (now_ms, worker, int(leave), len(kept), *kept), read)

@@ -1,0 +1,98 @@
+"""Settings, checked when they are built; nothing below the edge reads the environment."""
+
+import math
+from dataclasses import dataclass, fields
+from datetime import timedelta
+
+from rzsched.names import check_namespace
+
+Seconds = int | float | timedelta
+DEFAULT_URL = "redis://localhost:6379/0"
+DEFAULT_NAMESPACE = "rz"
+
+
+def seconds(value: object, what: str) -> float:
+    """Turn seconds or a timedelta into seconds; refuse anything else, and what is not finite."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{what} must be seconds (int or float) or a timedelta, not {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise ValueError(f"{what} must be a finite number of seconds, not {str(value)[:40]}")
+    return number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What a producer may set; sizes are bytes, times are seconds."""
+
+    namespace: str = DEFAULT_NAMESPACE
+    payload_limit: int = 1 << 20
+    chunk: int = 500
+    chunk_bytes: int = 8 << 20
+    connect_timeout_s: float = 3.0
+    command_timeout_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        check_namespace(self.namespace)
+        _check_positive(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What an operator may set for a worker; times are seconds.
+
+    `lease_s` is how long a silent worker keeps its jobs. `unknown_grace_s` is how long a job whose task no
+    worker here knows is handed on before it counts as dead; `unknown_delay_s` how long it waits in between.
+    """
+
+    queues: tuple[tuple[str, int], ...] = (("default", 1),)
+    concurrency: int = 100
+    lease_s: float = 15.0
+    shutdown_timeout_s: float = 25.0
+    burst: bool = False
+    scheduler: bool = True
+    wait_for_server: bool = True
+    unknown_grace_s: float = 30.0
+    unknown_delay_s: float = 2.0
+    error_limit: int = 8192
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+        if self.lease_s < 1:
+            raise ValueError(f"lease must be at least 1 second, not {self.lease_s}")
+        if not self.queues:
+            raise ValueError("name at least one queue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """What an operator may set for a scheduler; times are seconds.
+
+    `queues` None means every queue there is. `idle_s` bounds how long a scheduler sleeps, and with it how
+    late a dead worker's lease or a lost wake-up is noticed.
+    """
+
+    queues: tuple[str, ...] | None = None
+    lease_s: float = 3.0
+    batch: int = 500
+    idle_s: float = 0.5
+    default_max_retries: int = 3
+    consumer_idle_s: float = 30.0
+    dead_limit: int = 100_000
+
+    def __post_init__(self) -> None:
+        _check_positive(self)
+
+
+def _check_positive(settings: "ClientSettings | WorkerSettings | SchedulerSettings") -> None:
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and not (0 < value < math.inf):
+            may_be_zero = field.name in {"shutdown_timeout_s", "unknown_grace_s", "unknown_delay_s", "default_max_retries"}
+            if not (may_be_zero and value == 0):
+                raise ValueError(f"{field.name} must be a positive number, not {value}")

@@ -1,0 +1,197 @@
+"""One exchange with a server, sans-I/O: what to send, what each reply means, and what may be sent again.
+
+Each call of an exchange has its own outcome, so that calls of several callers may travel together. A call stays
+open, and is sent again, while it surely did not run: nothing was sent yet, the server knew its script not, or it
+refused for a reason that passes (LOADING, READONLY). Where an answer was lost on the way the call may have run:
+only one that is `repeatable` is then sent again, the others fail.
+"""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import hiredis
+import redis
+from redis.exceptions import (
+    AuthenticationError,
+    AuthorizationError,
+    BusyLoadingError,
+    ClusterDownError,
+    NoPermissionError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
+
+from rzsched.calls import Argument, Call, Enqueue, enqueue
+from rzsched.errors import ConnectionFailed, RzschedError, ServerUnsuitable, one_line
+from rzsched.job import Prepared
+from rzsched.keys import Partition
+from rzsched.scripts import script
+
+LEAST_VERSION = (6, 2)
+pack_command: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+TRANSPORT = (redis.ConnectionError, redis.TimeoutError, OSError, EOFError)
+"""What redis-py and asyncio raise when the way to the server is at fault."""
+FOREIGN = (redis.RedisError, OSError, EOFError)
+"""All that redis-py and asyncio raise."""
+IN_BAND = (ResponseError, AuthenticationError, BusyLoadingError)
+"""What is raised for a reply that was read whole."""
+_PASSING = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
+_PASSING_STARTS = ("UNBLOCKED ", "BUSY ")
+_PASSING_SIGNS = ("-READONLY ", "-MASTERDOWN ", "-LOADING ")
+_NO_AUTH = ("NOAUTH", "WRONGPASS", "invalid username-password", "invalid password", "Authentication required")
+
+
+class Write(NamedTuple):
+    """Jobs for one partition: writes into the same one may be joined. Their ids are made when they are sent."""
+
+    partition: Partition
+    jobs: list[Prepared]
+
+
+Step = Call[Any] | Enqueue | Write
+
+
+def as_call(step: Step) -> Call[Any]:
+    if isinstance(step, Write):
+        step = enqueue(step.partition, step.jobs)
+    return step.call() if isinstance(step, Enqueue) else step
+
+
+class CredentialsRefused(ConnectionFailed):
+    """Report that the server is there and does not accept the user name or password."""
+
+
+def is_passing(error: Exception) -> bool:
+    """Say whether the server refused a call, unrun, for a reason that will be over soon."""
+    # Inside a script Redis 6.2 wraps the error of a command into one of its own.
+    text = str(error)
+    return (isinstance(error, _PASSING) or text.startswith(_PASSING_STARTS)
+            or any(sign in text for sign in _PASSING_SIGNS))
+
+
+def translate(error: Exception, where: str) -> RzschedError:
+    """Say in one line what went wrong with the server and what to do; never shows a password."""
+    text = str(error)
+    if isinstance(error, RzschedError):
+        return error
+    if isinstance(error, AuthenticationError | AuthorizationError) or any(sign in text for sign in _NO_AUTH):
+        return CredentialsRefused(f"redis at {where} refused the user name or password: check the server URL")
+    if isinstance(error, NoPermissionError):
+        return CredentialsRefused(f"redis at {where} does not permit this user a command: {one_line(text, 120)}")
+    if isinstance(error, NoScriptError) or is_passing(error):
+        return ConnectionFailed(f"redis at {where} can't serve yet: {one_line(text, 120)}")
+    if isinstance(error, TRANSPORT):
+        reason = one_line(text, 160) or type(error).__name__
+        return ConnectionFailed(f"can't reach redis at {where} ({reason}): is the server running, is the URL right?")
+    if isinstance(error, OutOfMemoryError) or "OOM command not allowed" in text:
+        return ServerUnsuitable(f"redis at {where} is out of memory (maxmemory) and refused the write: add memory")
+    return ServerUnsuitable(f"redis at {where} refused a command: {one_line(text, 200)}")
+
+
+def own_copy(error: Exception) -> Exception:
+    """Copy an error for one of several callers: each raises its own, so that no traceback grows with all of them."""
+    return copy.copy(error) if isinstance(error, RzschedError) else error
+
+
+def unfitness(info: str, where: str) -> ServerUnsuitable | None:
+    """Say why a server can't be trusted with jobs, from its INFO; None when it can."""
+    told = dict(line.split(":", 1) for line in info.splitlines() if ":" in line)
+    version = told.get("redis_version", "")
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+    if numbers and numbers < LEAST_VERSION:
+        return ServerUnsuitable(f"redis at {where} is version {version}: rzsched needs 6.2 or newer, upgrade it")
+    policy = told.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        return ServerUnsuitable(
+            f"redis at {where} has maxmemory-policy {policy} and may drop jobs: set it to noeviction "
+            "(redis-cli CONFIG SET maxmemory-policy noeviction, and in redis.conf)"
+        )
+    return None
+
+
+FITNESS_QUESTIONS = (pack_command(("INFO", "server")), pack_command(("INFO", "memory")))
+
+
+def check_fitness(replies: Sequence[Any], where: str) -> None:
+    """Raise ServerUnsuitable where the answers to the FITNESS_QUESTIONS say so, and an error that is one of them."""
+    for reply in replies:
+        if isinstance(reply, NoPermissionError) or (isinstance(reply, Exception) and "unknown command" in str(reply)):
+            continue  # a server that does not tell is given the benefit of the doubt
+        if isinstance(reply, Exception):
+            raise reply
+        unfit = unfitness(reply.decode("utf-8", "replace"), where)
+        if unfit is not None:
+            raise unfit
+
+
+class Exchange:
+    """The calls that travel together, and what became of each."""
+
+    def __init__(self, steps: Sequence[Step], where: str) -> None:
+        self._calls = [as_call(step) for step in steps]
+        self._where = where
+        self._open = list(range(len(self._calls)))
+        self.outcomes: list[Any] = [None] * len(self._calls)
+        """Each call's answer, or the exception that it raises."""
+        self.refusal: Exception | None = None
+        """Why calls did not run at the last try."""
+        self.sent = False
+        self.wants_scripts = False
+
+    @property
+    def done(self) -> bool:
+        return not self._open
+
+    def begin(self) -> None:
+        """Prepare for one try at the server."""
+        self.refusal, self.sent = None, False
+
+    def lines(self) -> Iterator[tuple[int | None, bytes]]:
+        """Pack what is to be sent now, each with the call that its reply belongs to (None: to no call).
+
+        One by one: the server works on the first while the next is packed.
+        """
+        calls = list(self._open)
+        if self.wants_scripts:
+            self.wants_scripts = False
+            for name in sorted({self._calls[index].script for index in calls} - {""}):
+                yield None, pack_command(("SCRIPT", "LOAD", script(name).text))
+        for index in calls:
+            yield index, pack_command(self._calls[index].command())
+
+    def take(self, index: int | None, reply: Any) -> None:
+        """Settle a call by its reply; one that did not run stays open."""
+        if index is None:
+            return
+        if isinstance(reply, NoScriptError):
+            self.wants_scripts, self.refusal = True, reply
+        elif isinstance(reply, Exception) and is_passing(reply):
+            self.refusal = reply
+        elif isinstance(reply, Exception):
+            self._settle(index, translate(reply, self._where))
+        else:
+            try:
+                self._settle(index, self._calls[index].read(reply))
+            except Exception as error:  # a foreign value in a key; the other calls are not to blame
+                self._settle(index, error)
+
+    def _settle(self, index: int, outcome: Any) -> None:
+        self.outcomes[index] = outcome
+        self._open.remove(index)
+
+    def lost(self, error: Exception) -> None:
+        """Fail what may have run and may not run twice, now that the answers are lost."""
+        if self.sent:
+            self._fail([index for index in self._open if not self._calls[index].repeatable], error)
+
+    def give_up(self, error: Exception) -> None:
+        """Fail all that is still open."""
+        self._fail(list(self._open), error)
+
+    def _fail(self, indexes: list[int], error: Exception) -> None:
+        for index in indexes:
+            self._settle(index, translate(error, self._where))

@@ -1,0 +1,95 @@
+"""Spell every key and channel in Redis, here and nowhere else in Python.
+
+A partition `q.p` of a queue is the unit of everything: its keys share the hash tag `{q.p}`, so each script
+runs in one slot. A job's id begins with its partition, so an id alone says where the job lives. Keys that
+depend on a job (its hash, its lock, its idempotency key) are reached inside scripts by the declared prefix
+`base`; `lua/lib/keys.lua` is the other half of this module.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from zlib import crc32
+
+PRIORITIES = range(10)
+GROUP = "workers"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """One partition of a queue; `fixed` are the keys that every script declares."""
+
+    queue: str
+    number: int
+    base: str
+    fixed: tuple[str, str, str, str]
+
+    @property
+    def name(self) -> str:
+        return f"{self.queue}.{self.number}"
+
+    @property
+    def lease(self) -> str:
+        return self.base + "lease"
+
+    @property
+    def wake_channel(self) -> str:
+        """Carry a new earliest `nextRunAt` to the scheduler that sleeps until a later one."""
+        return self.base + "wake"
+
+    @property
+    def ended_channel(self) -> str:
+        """Carry the ids of watched jobs as they end."""
+        return self.base + "ended"
+
+    @property
+    def ready(self) -> tuple[str, ...]:
+        return tuple(f"{self.base}ready:{priority}" for priority in PRIORITIES)
+
+    @property
+    def scheduled(self) -> str:
+        return self.fixed[1]
+
+    @property
+    def dead(self) -> str:
+        return self.fixed[2]
+
+    def job(self, job_id: str) -> str:
+        return f"{self.base}job:{job_id}"
+
+    def lock(self, job_id: str) -> str:
+        return f"{self.base}lock:{job_id}"
+
+
+@lru_cache(maxsize=4096)
+def partition(namespace: str, queue: str, number: int) -> Partition:
+    base = f"{namespace}:{{{queue}.{number}}}:"
+    return Partition(queue, number, base, (base, base + "scheduled", base + "dead", base + "stats"))
+
+
+def partition_of_key(idempotency_key: str, partitions: int) -> int:
+    """Give equal keys one partition, so that they meet in one slot."""
+    return crc32(idempotency_key.encode()) % partitions
+
+
+def queues(namespace: str) -> str:
+    """Hash of queue -> number of partitions."""
+    return f"{namespace}:queues"
+
+
+def workers(namespace: str) -> str:
+    """Sorted set of worker -> the server's ms at which it counts as gone."""
+    return f"{namespace}:workers"
+
+
+def worker_info(namespace: str, worker: str) -> str:
+    return f"{namespace}:worker:{worker}"
+
+
+def worker_channel(namespace: str, worker: str) -> str:
+    """Carry the ids of running jobs that somebody asked this worker to cancel."""
+    return f"{namespace}:worker:{worker}:cancel"
+
+
+def schedulers(namespace: str) -> str:
+    """Sorted set of scheduler -> the server's ms at which it counts as gone."""
+    return f"{namespace}:schedulers"

@@ -1,0 +1,213 @@
+"""Where handlers run: lanes on the event loop for `async def`, lanes on threads for `def`.
+
+A lane takes one run after another. Waking is what costs, so lanes are woken in a chain: one that takes a run wakes the
+next only if more runs wait. Runs that end at once are then all done by the first lane, while ones that wait spread
+over as many lanes as there are runs.
+"""
+
+import asyncio
+import ctypes
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rzsched import execution
+from rzsched.execution import Run
+
+Ended = Callable[[Run, Any, BaseException | None], None]
+SLICE_S = 0.002
+"""How long a lane runs handlers that never wait before the loop gets a turn."""
+
+
+class AsyncLanes:
+    """Tasks on the running loop; used from that loop only. `ended` is called after each run."""
+
+    def __init__(self, ended: Ended) -> None:
+        self._ended = ended
+        self._waiting: deque[Run] = deque()
+        self._idle: list[asyncio.Future[None]] = []
+        self._lanes: set[asyncio.Task[None]] = set()
+        self._waking = False
+
+    def put(self, runs: Iterable[Run]) -> None:
+        self._waiting.extend(runs)
+        self._wake_one()
+
+    def take_waiting(self) -> list[Run]:
+        """Take back the runs that have not begun."""
+        runs = list(self._waiting)
+        self._waiting.clear()
+        return runs
+
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def _wake_one(self) -> None:
+        if self._waking or not self._waiting:
+            return
+        self._waking = True
+        if self._idle:
+            self._idle.pop().set_result(None)
+        else:
+            lane = asyncio.get_running_loop().create_task(self._lane())
+            self._lanes.add(lane)
+
+    async def _lane(self) -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.current_task()
+        assert task is not None
+        while True:
+            self._waking = False
+            slice_end = time.monotonic() + SLICE_S
+            while self._waiting:
+                run = self._waiting.popleft()
+                if self._waiting:
+                    self._wake_one()
+                run.asyncio_task = task
+                result, error = await execution.call_async(run)
+                run.asyncio_task = None
+                if run.stop_reason or task.cancelling():
+                    await _absorb_cancellation(task)
+                self._ended(run, result, error)
+                if time.monotonic() > slice_end:
+                    await asyncio.sleep(0)
+                    slice_end = time.monotonic() + SLICE_S
+            idle = loop.create_future()
+            self._idle.append(idle)
+            await idle
+
+    async def close(self) -> None:
+        """Stop the lanes. Their runs must have been asked to stop before."""
+        for lane in self._lanes:
+            lane.cancel()
+        await asyncio.gather(*self._lanes, return_exceptions=True)
+
+
+async def _absorb_cancellation(task: "asyncio.Task[Any]") -> None:
+    """Let no cancellation meant for a run that has ended reach the lane's next one."""
+    while task.cancelling():
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            pass  # this is the one that was meant for the run
+        task.uncancel()
+
+
+class RunTimedOut(BaseException):
+    """Interrupt a plain handler that ran past its timeout; no `except Exception` of its own holds it up."""
+
+
+class _ThreadLane:
+    __slots__ = ("current", "guard", "ident", "parked")
+
+    def __init__(self) -> None:
+        self.parked = threading.Lock()
+        self.parked.acquire()
+        self.guard = threading.Lock()
+        self.current: Run | None = None
+        self.ident = 0
+
+
+class ThreadLanes:
+    """Daemon threads for plain functions, at most `most`. `ended` is called on the thread that ran the handler."""
+
+    def __init__(self, most: int, ended: Ended) -> None:
+        self._most = most
+        self._ended = ended
+        self._waiting: deque[Run] = deque()
+        self._idle: list[_ThreadLane] = []
+        self._lanes: list[_ThreadLane] = []
+        self._waking = False
+
+    def put(self, runs: Iterable[Run]) -> None:
+        self._waiting.extend(runs)
+        self._wake_one()
+
+    def take_waiting(self) -> list[Run]:
+        """Take back the runs that have not begun."""
+        runs = []
+        while True:
+            try:
+                runs.append(self._waiting.popleft())
+            except IndexError:
+                return runs
+
+    @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def is_busy(self) -> bool:
+        """Say whether any thread is at work."""
+        return len(self._idle) < len(self._lanes)
+
+    def interrupt(self, run: Run) -> None:
+        """Raise RunTimedOut in the thread that runs `run`, as soon as it runs Python code; nothing if it has ended."""
+        for lane in self._lanes:
+            with lane.guard:
+                if lane.current is run:
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(lane.ident), ctypes.py_object(RunTimedOut))
+                    return
+
+    def _wake_one(self) -> None:
+        if self._waking:
+            return
+        self._waking = True
+        try:
+            self._idle.pop().parked.release()
+        except IndexError:
+            if len(self._lanes) < self._most:
+                lane = _ThreadLane()
+                self._lanes.append(lane)
+                threading.Thread(target=self._work, args=(lane,), daemon=True, name="rzsched-lane").start()
+            else:
+                self._waking = False  # all lanes are at work: each looks again before it parks
+
+    def _work(self, lane: _ThreadLane) -> None:
+        lane.ident = threading.get_ident()
+        self._waking = False
+        while True:
+            try:
+                run = self._waiting.popleft()
+            except IndexError:
+                self._park(lane)
+                continue
+            if self._waiting:
+                self._wake_one()
+            self._ended(run, *self._call(lane, run))
+
+    def _call(self, lane: _ThreadLane, run: Run) -> tuple[Any, BaseException | None]:
+        if run.policy.timeout_s is None:
+            return execution.call_plain(run)
+        outcome: tuple[Any, BaseException | None] | None = None
+        try:
+            with lane.guard:
+                lane.current = run
+            outcome = execution.call_plain(run)
+            with lane.guard:
+                lane.current = None
+            _let_interrupt_come()
+        except RunTimedOut as late:
+            # It was sent while the handler was ending: what the handler did counts, if it got that far.
+            lane.current = None
+            return outcome or (None, late)
+        return outcome
+
+    def _park(self, lane: _ThreadLane) -> None:
+        self._idle.append(lane)
+        if self._waiting:
+            # A run came between the look and the parking: whoever brought it may not have seen this lane.
+            try:
+                self._idle.remove(lane)
+                return
+            except ValueError:
+                pass  # somebody has just woken this lane: that wake-up is taken below
+        lane.parked.acquire()
+        self._waking = False
+
+
+def _let_interrupt_come() -> None:
+    """Give a pending interrupt a call to surface in: after this none is left for the next run."""

@@ -1,0 +1,170 @@
+"""Leases, renewed beside the work by a thread with a connection of its own.
+
+The protocol. A claim sets `lock:<id>` to `worker#fence` for one lease, and the pending entry's idle time starts. Every
+third of a lease this thread renews both for every run. So a handler that blocks the event loop, or a main thread that
+is busy, keeps its leases.
+
+A run is lost when the server says that the lock is not its own, or when no renewal has succeeded for a whole
+lease by this process's monotonic clock: then another worker may have the job, and the handler is told to stop without
+any coordination. While no heartbeat has succeeded for a whole lease the worker claims nothing.
+"""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgpack
+
+from rzsched import calls, keys
+from rzsched.calls import Call
+from rzsched.connect import LinkSettings, SyncLink
+from rzsched.errors import RzschedError
+from rzsched.execution import CANCEL, LOST, Run
+
+_log = logging.getLogger("rzsched.worker")
+PROGRESS_GAP_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerCard:
+    """What a worker tells of itself with every heartbeat."""
+
+    worker: str
+    namespace: str
+    queues: tuple[str, ...]
+    concurrency: int
+    lease_s: float
+
+    def call(self, running: int, started_at_ms: int) -> Call[object]:
+        told = {
+            "host": socket.gethostname(), "pid": os.getpid(), "queues": list(self.queues), "running": running,
+            "concurrency": self.concurrency, "lease": self.lease_s, "started_at_ms": started_at_ms,
+        }  # fmt: skip
+        key = keys.worker_info(self.namespace, self.worker)
+        return calls.command("SET", key, msgpack.packb(told), "PX", int(self.lease_s * 2000), read=bool)
+
+
+class LeaseKeeper:
+    """Keep the leases of a worker's runs; `stop_run(run, reason)` is called on this thread for one that must stop."""
+
+    def __init__(self, url: str, card: WorkerCard, stop_run: Callable[[Run, str], None],
+                 regained: Callable[[], None]) -> None:
+        self._card = card
+        self._lease_ms = int(card.lease_s * 1000)
+        self._stop_run = stop_run
+        self._regained = regained
+        timeout_s = max(card.lease_s / 3, 1.0)
+        self._link = SyncLink(url, LinkSettings(min(timeout_s, 3.0), timeout_s, retry_s=0))
+        self.runs: dict[str, Run] = {}
+        self._progressed: set[str] = set()
+        self._poke = threading.Event()
+        self._closing = False
+        self._reachable = True
+        self._started_at_ms = int(time.time() * 1000)
+        self._trusted_from = time.monotonic()
+        self._thread = threading.Thread(target=self._keep, name="rzsched-lease", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def is_trusted(self) -> bool:
+        """Say whether this worker may claim: its last heartbeat is younger than a lease."""
+        return time.monotonic() - self._trusted_from < self._card.lease_s
+
+    def report_progress(self, job_id: str, text: str) -> None:
+        run = self.runs.get(job_id)
+        if run is not None:
+            run.progress = text
+            self._progressed.add(job_id)
+            self._poke.set()
+
+    def close(self) -> None:
+        """Stop keeping, and leave the registry."""
+        self._closing = True
+        self._poke.set()
+        self._thread.join(timeout=self._card.lease_s)
+        try:
+            self._link.execute([
+                calls.attend(keys.workers(self._card.namespace), self._card.worker),
+                calls.command("DEL", keys.worker_info(self._card.namespace, self._card.worker), read=int),
+            ])  # fmt: skip
+        except RzschedError as error:
+            _log.debug("the worker could not leave the registry, which forgets it by itself: %s", error)
+        self._link.close()
+
+    def _keep(self) -> None:
+        interval = self._card.lease_s / 3
+        due = 0.0
+        while not self._closing:
+            self._give_up_overdue()
+            begun = time.monotonic()
+            if begun >= due:
+                late = begun - due
+                if due and late > interval:
+                    _log.warning("lease renewal is %.1f s late: is something holding the interpreter lock?", late)
+                due = begun + (interval if self._renew(list(self.runs.values())) else min(interval, 0.5))
+            elif self._progressed:
+                self._renew(self._take_progressed())
+            self._wait(due)
+
+    def _wait(self, due: float) -> None:
+        if self._poke.wait(max(0.0, due - time.monotonic())) and not self._closing:
+            self._poke.clear()
+            # Progress told in a burst travels as one.
+            threading.Event().wait(PROGRESS_GAP_S)
+
+    def _take_progressed(self) -> list[Run]:
+        progressed, self._progressed = self._progressed, set()
+        return [run for job_id in progressed if (run := self.runs.get(job_id)) is not None]
+
+    def _give_up_overdue(self) -> None:
+        now = time.monotonic()
+        for run in list(self.runs.values()):
+            if now - run.leased_from >= self._card.lease_s and not run.stop_reason:
+                _log.warning("no renewal for a whole lease: stopping job=%s", run.id)
+                self._stop_run(run, LOST)
+
+    def _renew(self, runs: list[Run]) -> bool:
+        """Renew in one round trip, with the heartbeat; say whether the server answered."""
+        sent = time.monotonic()
+        by_place: dict[keys.Partition, list[Run]] = {}
+        for run in runs:
+            if not run.ended and run.stop_reason != LOST:
+                by_place.setdefault(run.place, []).append(run)
+        steps: list[Call[object]] = [
+            calls.attend(keys.workers(self._card.namespace), self._card.worker, self._card.lease_s),  # type: ignore[list-item]
+            self._card.call(len(self.runs), self._started_at_ms),
+        ]
+        steps += [self._renewal(place, here) for place, here in by_place.items()]
+        try:
+            answers = self._link.execute(steps)
+        except RzschedError as error:
+            if self._reachable:
+                _log.warning("leases can't be renewed: %s", error)
+            self._reachable = False
+            return False
+        self._reachable = True
+        self._take_answers(list(by_place.values()), answers[2:], sent)
+        was_trusted, self._trusted_from = self.is_trusted, sent
+        if not was_trusted:
+            self._regained()
+        return True
+
+    def _renewal(self, place: keys.Partition, runs: list[Run]) -> Call[object]:
+        told = [(run.id, run.fence, run.entry, run.progress) for run in runs]
+        return calls.renew(place, self._card.worker, self._lease_ms, told)  # type: ignore[return-value]
+
+    def _take_answers(self, groups: list[list[Run]], answers: list[dict[str, str]], sent: float) -> None:
+        for runs, notes in zip(groups, answers, strict=True):
+            for run in runs:
+                note = notes.get(run.id)
+                if note != "LOST":
+                    run.leased_from = sent
+                if note is None or run.ended or run.id not in self.runs:
+                    continue
+                self._stop_run(run, LOST if note == "LOST" else CANCEL)

@@ -1,0 +1,346 @@
+"""Every operation of the producer API, once: `Client` runs it over a sync connection, `AsyncClient` over an async one.
+
+An operation is a generator (sans-I/O): it yields steps that may travel together, receives their answers in the same
+order, and returns its result. No steps at all let others have their turn. It checks its arguments before the first
+step, so a bad one writes nothing.
+"""
+
+import random
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypeVar
+
+from rzsched import calls, keys
+from rzsched.answers import DeadJob, QueueStats, Refusals, WorkerInfo, read_dead, read_stats, read_worker
+from rzsched.calls import Enqueued
+from rzsched.config import ClientSettings, Seconds
+from rzsched.errors import JobNotFound
+from rzsched.exchange import Step, Write
+from rzsched.job import JobId, JobOptions, JobSpec, JobStatus, Prepared, TaskLike, prepare
+from rzsched.keys import Partition
+from rzsched.names import check_queue, split_job_id
+from rzsched.retry import Backoff
+
+T = TypeVar("T")
+Plan = Generator[list[Step], list[Any], T]
+CHUNKS_IN_A_WAVE = 100
+CHUNKS_READ_AHEAD = 20
+"""How much of an iterable that may be endless is read before it is written."""
+
+
+@dataclass(slots=True)
+class Space:
+    """A namespace as one client knows it: its settings, and the partitions of the queues it has met."""
+
+    settings: ClientSettings
+    partitions: dict[str, int] = field(default_factory=dict)
+
+    def place(self, queue: str, number: int) -> Partition:
+        return keys.partition(self.settings.namespace, queue, number)
+
+    def place_of(self, job_id: str) -> Partition:
+        return self.place(*split_job_id(job_id))
+
+    def choose(self, job: Prepared) -> Partition:
+        count = self.partitions[job.queue]
+        if count == 1:
+            return self.place(job.queue, 0)
+        if job.key:
+            return self.place(job.queue, keys.partition_of_key(job.key, count))
+        return self.place(job.queue, random.randrange(count))
+
+
+def _register(space: Space, queues: Iterable[str]) -> Plan[None]:
+    """Make a queue known before its first job exists, so that no scheduler can miss it; learn its partitions."""
+    wanted = sorted(set(queues) - space.partitions.keys())
+    if not wanted:
+        return
+    registry = keys.queues(space.settings.namespace)
+    yield [calls.command("HSETNX", registry, queue, 1, read=int) for queue in wanted]
+    counts = yield [calls.command("HGET", registry, queue, read=int) for queue in wanted]
+    space.partitions.update(zip(wanted, counts, strict=True))
+
+
+def _partitions(space: Space, queue: str) -> Plan[list[Partition]]:
+    """Find where a queue lives, without making it."""
+    registry = keys.queues(space.settings.namespace)
+    (count,) = yield [calls.command("HGET", registry, queue, read=lambda value: int(value or 1))]
+    return [space.place(queue, number) for number in range(count)]
+
+
+def _reregister(space: Space, queues: set[str]) -> Plan[None]:
+    """Register again where the server had forgotten: an empty partition may mean an empty registry."""
+    for queue in queues:
+        space.partitions.pop(queue, None)
+    yield from _register(space, queues)
+
+
+def schedule_job(
+    space: Space,
+    task: str | TaskLike,
+    *,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    run_at: datetime | float | None = None,
+    delay: Seconds | None = None,
+    queue: str | None = None,
+    max_retries: int | None = None,
+    backoff: Backoff | None = None,
+    priority: int | None = None,
+    idempotency_key: str | None = None,
+    idempotency_ttl: Seconds | None = None,
+    timeout: Seconds | None = None,
+    expires: Seconds | None = None,
+    retention: Seconds | None = None,
+) -> Plan[JobId]:
+    """Schedule one job: at `run_at`, after `delay`, or as soon as possible.
+
+    An option that is None is left to the task, and where the task says nothing either to the default: queue
+    "default", 3 retries, `Backoff()`, priority 5 (0 is first), an `idempotency_ttl` of 86,400 s, no timeout, no
+    expiry, a retention of 3,600 s. Durations are seconds or timedeltas; `run_at` is an aware datetime or epoch
+    seconds. An `idempotency_key` in use gives the id of the job that holds it, with `created` False.
+
+    Raises ValueError or TypeError for bad arguments, PayloadError, PayloadTooLarge or InvalidName, always before
+    anything is written; ConnectionFailed when the server can't be reached (the job may then exist: repeat the call
+    with the same key).
+    """
+    spec = JobSpec(task, args, kwargs, run_at, delay, queue, max_retries, backoff, priority, idempotency_key,
+                   idempotency_ttl, timeout, expires, retention)
+    return _schedule(space, prepare(spec, task, args, kwargs, space.settings.payload_limit))
+
+
+def schedule(space: Space, task: str | TaskLike, args: Sequence[Any], kwargs: Mapping[str, Any] | None,
+             options: JobOptions) -> Plan[JobId]:
+    return _schedule(space, prepare(options, task, args, kwargs, space.settings.payload_limit))
+
+
+def _schedule(space: Space, job: Prepared) -> Plan[JobId]:
+    if job.queue not in space.partitions:
+        yield from _register(space, [job.queue])
+    answer: Enqueued
+    (answer,) = yield [Write(space.choose(job), [job])]
+    if answer.fresh:
+        yield from _reregister(space, {job.queue})
+    return answer.ids[0]
+
+
+def schedule_many(space: Space, specs: Iterable[JobSpec]) -> Plan[list[JobId]]:
+    """Schedule many jobs, in chunks; give their ids in the order of the jobs.
+
+    Each chunk (500 jobs or 8 MiB of one partition) is written whole or not at all. A list or tuple is checked whole
+    before anything is written. Any other iterable is read 10,000 jobs (or 16 MiB) at a time, then written: where it
+    raises, or gives a bad job, what it gave since the last write is not scheduled.
+    """
+    ids: list[JobId] = []
+    if isinstance(specs, list | tuple):
+        jobs: Iterable[Prepared] = yield from _prepare_all(space, specs)
+        chunks = CHUNKS_IN_A_WAVE
+    else:
+        jobs, chunks = (_prepare_spec(space, spec) for spec in specs), CHUNKS_READ_AHEAD
+    for wave in _waves(space.settings, jobs, chunks):
+        ids += yield from _schedule_wave(space, wave)
+    return ids
+
+
+def _prepare_all(space: Space, specs: Sequence[JobSpec]) -> Plan[list[Prepared]]:
+    prepared: list[Prepared] = []
+    for first in range(0, len(specs), space.settings.chunk):
+        prepared += [_prepare_spec(space, spec) for spec in specs[first : first + space.settings.chunk]]
+        yield []
+    return prepared
+
+
+def _prepare_spec(space: Space, spec: JobSpec) -> Prepared:
+    if not isinstance(spec, JobSpec):
+        raise TypeError(f"schedule_many takes JobSpec objects, not {type(spec).__name__}")
+    return prepare(spec, spec.task, spec.args, spec.kwargs, space.settings.payload_limit)
+
+
+def _waves(settings: ClientSettings, jobs: Iterable[Prepared], chunks: int) -> Iterator[list[Prepared]]:
+    """Cut jobs into waves: the chunks of one are sent together, so that the server works while the rest is packed."""
+    wave: list[Prepared] = []
+    size = 0
+    for job in jobs:
+        wave.append(job)
+        size += len(job.payload)
+        if len(wave) >= settings.chunk * chunks or size >= settings.chunk_bytes * 2:
+            yield wave
+            wave, size = [], 0
+    if wave:
+        yield wave
+
+
+def _schedule_wave(space: Space, jobs: list[Prepared]) -> Plan[list[JobId]]:
+    by_queue: dict[str, list[int]] = {}
+    for index, job in enumerate(jobs):
+        by_queue.setdefault(job.queue, []).append(index)
+    yield from _register(space, by_queue)
+    chunks = [
+        (place, chunk)
+        for queue, indexes in by_queue.items()
+        for place, of_place in _placed(space, queue, jobs, indexes)
+        for chunk in _chunked(space.settings, jobs, of_place)
+    ]
+    answers: list[Enqueued] = yield [Write(place, [jobs[index] for index in chunk]) for place, chunk in chunks]
+    yield from _reregister(space, {place.queue for (place, _), got in zip(chunks, answers, strict=True) if got.fresh})
+    if len(by_queue) == 1 and space.partitions[jobs[0].queue] == 1:
+        return [job_id for answer in answers for job_id in answer.ids]
+    ids: dict[int, JobId] = {}
+    for (_, chunk), answer in zip(chunks, answers, strict=True):
+        ids.update(zip(chunk, answer.ids, strict=True))
+    return [ids[index] for index in range(len(jobs))]
+
+
+def _placed(space: Space, queue: str, jobs: list[Prepared],
+            indexes: list[int]) -> Iterable[tuple[Partition, list[int]]]:
+    if space.partitions[queue] == 1:
+        return [(space.place(queue, 0), indexes)]
+    by_place: dict[Partition, list[int]] = {}
+    for index in indexes:
+        by_place.setdefault(space.choose(jobs[index]), []).append(index)
+    return by_place.items()
+
+
+def _chunked(settings: ClientSettings, jobs: list[Prepared], indexes: list[int]) -> Iterable[list[int]]:
+    chunk: list[int] = []
+    size = 0
+    for index in indexes:
+        size += len(jobs[index].payload)
+        if chunk and (len(chunk) >= settings.chunk or size > settings.chunk_bytes):
+            yield chunk
+            chunk, size = [], len(jobs[index].payload)
+        chunk.append(index)
+    yield chunk
+
+
+def cancel_job(space: Space, job_id: str) -> Plan[bool]:
+    """Cancel a job: a waiting one ends now, a running one is asked to stop. Give False when it had ended already.
+
+    Raises JobNotFound for an unknown id, InvalidName for what can't be an id.
+    """
+    place = space.place_of(job_id)
+    ((status, worker),) = yield [calls.cancel(place, job_id)]
+    if status == "NOT_FOUND":
+        raise JobNotFound(job_id)
+    if status == "REQUESTED":
+        channel = keys.worker_channel(space.settings.namespace, worker)
+        yield [calls.command("PUBLISH", channel, job_id, read=int)]
+    return bool(status != "FINISHED")
+
+
+def get_job_status(space: Space, job_id: str) -> Plan[JobStatus]:
+    """Read a job. Raises JobNotFound for one that is unknown or whose retention has passed."""
+    (status,) = yield [calls.inspect(space.place_of(job_id), job_id)]
+    if status is None:
+        raise JobNotFound(job_id)
+    return status  # type: ignore[no-any-return]
+
+
+def list_dead(space: Space, queue: str, count: int = 100, *, after: str | None = None) -> Plan[list[DeadJob]]:
+    """List dead jobs of a queue, oldest first, at most `count`; `after` an `entry` goes on from there.
+
+    With several partitions `after` pages through each of them by time.
+    """
+    check_queue(queue)
+    if type(count) is not int or count < 1:
+        raise ValueError(f"count must be an int of at least 1, not {count!r}")
+    places = yield from _partitions(space, queue)
+    start = f"({after}" if after else "-"
+    pages = yield [
+        calls.command("XRANGE", place.dead, start, "+", "COUNT", count, read=read_dead(queue)) for place in places
+    ]
+    return sorted((job for page in pages for job in page), key=lambda job: job.died_at)[:count]
+
+
+def replay_dead(space: Space, queue: str, ids: Sequence[str] | None = None) -> Plan[Refusals]:
+    """Put dead jobs back to work, those named or all; give how many.
+
+    Payload, options and id are kept; attempts start again. A job whose idempotency key another live job holds by now
+    stays dead: `.refused` maps its id to that job. Replaying all may be interrupted and repeated: what died again
+    meanwhile is not replayed twice. Raises JobNotFound when a named job isn't dead.
+    """
+    return (yield from _over_dead(space, "replay", queue, ids))
+
+
+def purge_dead(space: Space, queue: str, ids: Sequence[str] | None = None) -> Plan[Refusals]:
+    """Delete dead jobs for good, those named or all; give how many. Raises JobNotFound when a named one isn't dead."""
+    return (yield from _over_dead(space, "purge", queue, ids))
+
+
+def _over_dead(space: Space, verb: str, queue: str, ids: Sequence[str] | None) -> Plan[Refusals]:
+    check_queue(queue)
+    if isinstance(ids, str):
+        raise TypeError("ids must be a list of job ids, not one str")
+    places = yield from _partitions(space, queue)
+    if ids is not None:
+        return (yield from _over_named(space, verb, queue, list(ids)))
+    result = Refusals.empty()
+    for place in places:
+        # What dies from now on is left alone, else a job that dies at once would be replayed for ever.
+        (last,) = yield [calls.command("XREVRANGE", place.dead, "+", "-", "COUNT", 1, read=list)]
+        after = "-"
+        while last and after is not None:
+            page: calls.Page
+            (page,) = yield [calls.over_dead(verb, place, after=after, to=last[0][0].decode())]
+            result = result.plus(page.results)
+            after = f"({page.last}" if page.last else None  # type: ignore[assignment]
+    return result
+
+
+def _over_named(space: Space, verb: str, queue: str, ids: list[str]) -> Plan[Refusals]:
+    by_place: dict[Partition, list[str]] = {}
+    for job_id in ids:
+        # An entry without a job record is named by its stream id.
+        named_by_stream_id = job_id.replace("-", "", 1).isdigit()
+        place = space.place(queue, 0) if named_by_stream_id else space.place_of(job_id)
+        if place.queue != queue:
+            raise JobNotFound(job_id)
+        by_place.setdefault(place, []).append(job_id)
+    pages: list[calls.Page] = []
+    for place, named in by_place.items():
+        for first in range(0, len(named), 500):
+            pages += yield [calls.over_dead(verb, place, ids=named[first : first + 500])]
+    result = Refusals.empty()
+    for page in pages:
+        result = result.plus(page.results)
+    for job_id, what in result.refused.items():
+        if what == "NOT_FOUND":
+            raise JobNotFound(job_id)
+    return result
+
+
+def queue_stats(space: Space, queue: str) -> Plan[QueueStats]:
+    """Count what a queue holds: waiting, ready, running and dead jobs, and what ended so far."""
+    check_queue(queue)
+    places = yield from _partitions(space, queue)
+    counts = yield [calls.measure(place) for place in places]
+    return read_stats(queue, counts)
+
+
+def queues(space: Space) -> Plan[list[QueueStats]]:
+    """Count what every known queue holds, by name."""
+    registry = keys.queues(space.settings.namespace)
+    (known,) = yield [calls.command("HGETALL", registry, read=_sorted_names)]
+    result = []
+    for queue in known:
+        result.append((yield from queue_stats(space, queue)))
+    return result
+
+
+def _sorted_names(answer: Any) -> list[str]:
+    names = answer.keys() if isinstance(answer, dict) else answer[::2]
+    return sorted(name.decode() for name in names)
+
+
+def workers(space: Space) -> Plan[list[WorkerInfo]]:
+    """List the workers that are alive, by name."""
+    namespace = space.settings.namespace
+    attendance: calls.Attendance
+    (attendance,) = yield [calls.attend(keys.workers(namespace))]
+    if not attendance.ids:
+        return []
+    found = yield [
+        calls.command("GET", keys.worker_info(namespace, worker), read=read_worker(worker)) for worker in attendance.ids
+    ]
+    return sorted(found, key=lambda worker: worker.id)

@@ -1,0 +1,105 @@
+"""The blocking read of an idle worker: it waits on all ready streams at once, so that one worker, not all, wakes for a job.
+
+The read has a connection of its own without a socket timeout, for a longer blocking read than any such timeout is
+normal here. It is ended by `CLIENT UNBLOCK`, never by dropping the connection: so an entry is either
+delivered and known to us, or not delivered.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis.exceptions import ResponseError
+
+from rzsched import calls
+from rzsched.connect import AsyncLink, translate
+from rzsched.errors import RzschedError
+from rzsched.keys import GROUP, Partition
+
+BLOCK_S = 5.0
+"""How long one read blocks; a half-open connection is noticed this much later, plus a grace."""
+GRACE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What a read brought: entries of one partition, as `priority/stream id`, pending for this worker now."""
+
+    place: Partition
+    entries: list[str]
+
+
+class GroupsGone(Exception):
+    """Tell that the server has lost a stream or its group: they must be made again."""
+
+
+class BlockingReader:
+    """Read new entries of some partitions for one consumer, one read at a time."""
+
+    def __init__(self, link: AsyncLink, consumer: str) -> None:
+        self._link = link
+        self._consumer = consumer
+        self._connection: Any = None
+        self._client_id: int | None = None
+        self._done = asyncio.Event()
+        self._done.set()
+
+    async def read(self, places: Sequence[Partition]) -> list[Delivery]:
+        """Wait for an entry, at most BLOCK_S; give what came. Raises GroupsGone, or what a link raises."""
+        streams = {stream: place for place in places for stream in place.ready}
+        command = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1, "BLOCK", int(BLOCK_S * 1000), "STREAMS",
+                   *streams, *(">" for _ in streams))  # fmt: skip
+        try:
+            if self._connection is None:
+                await self._connect()
+            connection = self._connection
+            self._done.clear()
+            await connection.send_command(*command)
+            reply = await connection.read_response(timeout=BLOCK_S + GRACE_S)
+        except ResponseError as error:
+            if str(error).startswith(("NOGROUP", "UNBLOCKED")):
+                raise GroupsGone from None
+            raise translate(error, self._link.where) from None
+        except (redis.RedisError, OSError) as error:
+            await self._drop()
+            raise translate(error, self._link.where) from None
+        finally:
+            self._done.set()
+        return [_delivery(streams[stream.decode()], stream.decode(), entries) for stream, entries in reply or []]
+
+    async def _connect(self) -> None:
+        pool = await self._link.pool()
+        connection = pool.make_connection()
+        await connection.connect()
+        await connection.send_command("CLIENT", "ID")
+        self._client_id = int(await connection.read_response())
+        self._connection = connection
+
+    async def unblock(self) -> None:
+        """End a read that is under way; it gives what it has, mostly nothing."""
+        while not self._done.is_set():
+            unblock = calls.command("CLIENT", "UNBLOCK", self._client_id or 0, read=int)
+            (done,) = await self._link.execute([unblock])
+            if done:
+                await self._done.wait()
+            await asyncio.sleep(0)  # else the server had not come to the read yet, or it is just ending
+
+    async def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await connection.disconnect(nowait=True)
+
+    async def close(self) -> None:
+        try:
+            await self.unblock()
+        except RzschedError:
+            pass  # the server is away, and the read with it
+        await self._drop()
+
+
+def _delivery(place: Partition, stream: str, entries: list[Any]) -> Delivery:
+    priority = stream[-1]
+    return Delivery(place, [f"{priority}/{entry[0].decode()}" for entry in entries])

@@ -1,0 +1,313 @@
+"""The scheduler: move due jobs to their ready streams, take back what dead workers hold, keep partitions bounded.
+
+Any number of schedulers may run. Moving is atomic, so two of them can never double a job; the lease of a partition
+(`SET NX EX` with the owner's token) merely stops them polling it twice. The live ones share the partitions evenly:
+each computes the same shares from the same sorted lists. One that dies is missing from the list when its
+heartbeat runs out, and its partitions' leases with it.
+
+A scheduler sleeps until the earliest due instant by a timer of its own, since a blocking read on the server would wake it up to
+100 ms late, and is woken through a channel when something earlier arrives.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import redis
+import redis.asyncio
+
+from rzsched import calls, keys
+from rzsched.calls import Attendance, Promotion, Recovered
+from rzsched.config import SchedulerSettings
+from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
+from rzsched.errors import RzschedError
+from rzsched.keys import Partition
+
+_log = logging.getLogger("rzsched.scheduler")
+PRUNE_EVERY_S = 5.0
+Notice = Callable[[Partition, Recovered], None]
+
+
+def new_member_id() -> str:
+    """Name a worker or scheduler process: host, process, chance. Equal host names and pids do no harm."""
+    host = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in socket.gethostname())
+    return f"{host[:32] or 'host'}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def share_of(me: str, members: list[str], places: list[Partition]) -> list[Partition]:
+    """Deal the places out evenly among the members; every member computes the same."""
+    order = sorted({*members, me})
+    mine = order.index(me)
+    ordered = sorted(places, key=lambda place: (place.queue, place.number))
+    return [place for index, place in enumerate(ordered) if index % len(order) == mine]
+
+
+@dataclass(slots=True, eq=False)
+class _Post:
+    """This scheduler's work on one partition."""
+
+    place: Partition
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    sleeps_until_ms: float = float("inf")
+    holds_lease: bool = False
+    tasks: list["asyncio.Task[None]"] = field(default_factory=list)
+
+
+class Scheduler:
+    """Serve a share of the partitions until stopped. `notice` is called for each job taken back from a dead worker."""
+
+    def __init__(self, url: str, namespace: str, settings: SchedulerSettings, *, notice: Notice | None = None) -> None:
+        self.id = new_member_id()
+        self._namespace = namespace
+        self._settings = settings
+        self._notice = notice
+        self._link = AsyncLink(url, LinkSettings(command_timeout_s=10, retry_s=0, max_connections=32))
+        self._posts: dict[Partition, _Post] = {}
+        self._stopping = asyncio.Event()
+        self._listener: Any = None
+        self._reachable = True
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Serve until `stop`; a server that is away is waited for, and said so once."""
+        listening = asyncio.create_task(self._listen())
+        delays = backoff_delays(float("inf"))
+        try:
+            while not self._stopping.is_set():
+                try:
+                    await self._rearrange()
+                    delays = backoff_delays(float("inf"))
+                    pause = self._settings.lease_s / 3
+                    self._say_reachable()
+                except RzschedError as error:
+                    self._say_unreachable(error)
+                    pause = next(delays)
+                await self._sleep(pause)
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+            await self._leave()
+
+    def _say_unreachable(self, error: RzschedError) -> None:
+        if self._reachable:
+            _log.warning("scheduler waits for the server: %s", error)
+        self._reachable = False
+
+    def _say_reachable(self) -> None:
+        if not self._reachable:
+            _log.info("scheduler goes on: the server is back")
+        self._reachable = True
+
+    async def _sleep(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    # ---- which partitions are mine
+
+    async def _rearrange(self) -> None:
+        attendance: Attendance
+        attendance, places = await self._link.execute([
+            calls.attend(keys.schedulers(self._namespace), self.id, self._settings.lease_s),
+            calls.command("HGETALL", keys.queues(self._namespace), read=self._read_places),
+        ])  # fmt: skip
+        mine = set(share_of(self.id, attendance.ids, places))
+        for place in self._posts.keys() - mine:
+            await self._give_up(self._posts.pop(place))
+        for place in mine - self._posts.keys():
+            await self._take_on(place)
+
+    def _read_places(self, answer: Any) -> list[Partition]:
+        names = self._settings.queues
+        counts = {name.decode(): int(count) for name, count in zip(answer[::2], answer[1::2], strict=True)}
+        if names is not None:
+            counts = {name: counts.get(name, 1) for name in names}
+        return [
+            keys.partition(self._namespace, name, number) for name, count in counts.items() for number in range(count)
+        ]
+
+    async def _take_on(self, place: Partition) -> None:
+        post = self._posts[place] = _Post(place)
+        if self._listener is not None:
+            with contextlib.suppress(redis.RedisError, OSError):  # the listening loop sees the same and starts again
+                await self._listener.subscribe(place.wake_channel)
+        post.tasks = [asyncio.create_task(self._promote(post)), asyncio.create_task(self._sweep(post))]
+
+    async def _give_up(self, post: _Post) -> None:
+        for task in post.tasks:
+            task.cancel()
+        await asyncio.gather(*post.tasks, return_exceptions=True)
+        if post.holds_lease:
+            with contextlib.suppress(RzschedError):  # else the lease runs out by itself
+                await self._link.execute([calls.resign(post.place, self.id)])
+        if self._listener is not None:
+            with contextlib.suppress(redis.RedisError, OSError):
+                await self._listener.unsubscribe(post.place.wake_channel)
+
+    async def _leave(self) -> None:
+        for post in self._posts.values():
+            await self._give_up(post)
+        with contextlib.suppress(RzschedError):  # else the heartbeat runs out by itself
+            await self._link.execute([calls.attend(keys.schedulers(self._namespace), self.id)])
+        await self._link.aclose()
+
+    # ---- what is due
+
+    async def _promote(self, post: _Post) -> None:
+        delays = backoff_delays(float("inf"))
+        settings = self._settings
+        while True:
+            try:
+                promotion: Promotion
+                post.wake.clear()
+                (promotion,) = await self._link.execute(
+                    [calls.promote(post.place, self.id, settings.lease_s, settings.batch)]
+                )
+            except RzschedError as error:
+                self._say_unreachable(error)
+                await asyncio.sleep(next(delays))
+                continue
+            delays = backoff_delays(float("inf"))
+            post.holds_lease = not promotion.held_by
+            if promotion.count < settings.batch:
+                await self._wait_for_due(post, promotion)
+
+    async def _wait_for_due(self, post: _Post, promotion: Promotion) -> None:
+        wait_s = self._settings.idle_s
+        if promotion.held_by:
+            wait_s = min(wait_s, max(promotion.held_ms, 1) / 1000)
+        post.sleeps_until_ms = float("inf")
+        if promotion.next_run_at_ms is not None:
+            wait_s = min(wait_s, max(0.0, promotion.next_run_at_ms / 1000 - promotion.now_us / 1_000_000))
+            post.sleeps_until_ms = promotion.next_run_at_ms
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(post.wake.wait(), wait_s)
+
+    async def _listen(self) -> None:
+        """Hear of jobs that are earlier than what a post waits for. What is missed while away, `idle_s` bounds."""
+        delays = backoff_delays(float("inf"))
+        while True:
+            try:
+                connections = redis.asyncio.Redis(connection_pool=await self._link.pool())
+                async with connections.pubsub(ignore_subscribe_messages=True) as listener:
+                    await listener.subscribe(f"{keys.schedulers(self._namespace)}:wake")
+                    self._listener = listener
+                    await self._subscribe_all(listener)
+                    delays = backoff_delays(float("inf"))
+                    while True:
+                        message = await listener.get_message(timeout=5)
+                        if message is not None:
+                            self._hear(message)
+            except (redis.RedisError, OSError, RzschedError) as error:
+                self._listener = None
+                _log.debug("scheduler listens again: %s", type(error).__name__)
+                await asyncio.sleep(next(delays))
+
+    async def _subscribe_all(self, listener: Any) -> None:
+        channels = [place.wake_channel for place in self._posts]
+        if channels:
+            await listener.subscribe(*channels)
+        for post in self._posts.values():
+            post.wake.set()
+
+    def _hear(self, message: dict[str, Any]) -> None:
+        channel, earliest = message["channel"].decode(), float(message["data"])
+        for post in self._posts.values():
+            if post.place.wake_channel == channel and earliest < post.sleeps_until_ms:
+                post.wake.set()
+
+    # ---- what was lost
+
+    async def _sweep(self, post: _Post) -> None:
+        """Look for lost runs every `idle_s`, and prune now and then."""
+        loop, prune_at = asyncio.get_running_loop(), 0.0
+        while True:
+            try:
+                if post.holds_lease:
+                    await self._recover(post.place)
+                    if loop.time() >= prune_at:
+                        await self._link.execute([self._prune(post.place)])
+                        prune_at = loop.time() + PRUNE_EVERY_S
+            except RzschedError as error:
+                self._say_unreachable(error)
+            await asyncio.sleep(self._settings.idle_s)
+
+    def _prune(self, place: Partition) -> calls.Call[tuple[int, int]]:
+        return calls.prune(place, self._settings.consumer_idle_s, self._settings.dead_limit)
+
+    async def _recover(self, place: Partition) -> None:
+        lease = calls.command("HGET", place.fixed[3], "lease_ms", read=lambda value: int(value or 15_000))
+        (lease_ms,) = await self._link.execute([lease])
+        for found in await recover(self._link, place, idle_s=lease_ms / 1000,
+                                   default_max_retries=self._settings.default_max_retries):
+            _log.warning("recovered job=%s outcome=%s from worker=%s", found.id, found.what, found.worker)
+            if self._notice is not None:
+                self._notice(place, found)
+
+
+async def recover(link: AsyncLink, place: Partition, *, worker: str = "", idle_s: float = 0,
+                  default_max_retries: int = 3) -> list[Recovered]:
+    """Take back all that was lost in a partition, or all that `worker` holds there, in bounded steps."""
+    result: list[Recovered] = []
+    limit = 200
+    while True:
+        found: list[Recovered]
+        (found,) = await link.execute([
+            calls.recover(place, worker=worker, idle_s=idle_s, limit=limit, default_max_retries=default_max_retries)
+        ])  # fmt: skip
+        result += found
+        if len(found) < limit:
+            return result
+
+
+class SchedulerThread:
+    """A scheduler on a thread and loop of its own, so that no handler can hold it up."""
+
+    def __init__(self, url: str, namespace: str, settings: SchedulerSettings, notice: Notice | None = None) -> None:
+        self._arguments = (url, namespace, settings)
+        self._notice = notice
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._scheduler: Scheduler | None = None
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="rzsched-scheduler", daemon=True)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._scheduler = Scheduler(*self._arguments, notice=self._notice)
+        self._ready.set()
+        await self._scheduler.run()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._ready.wait()
+        if self._loop is not None and self._scheduler is not None and self._thread.is_alive():
+            with contextlib.suppress(RuntimeError):  # the loop may just have ended by itself
+                self._loop.call_soon_threadsafe(self._scheduler.stop)
+        self._thread.join(timeout=10)
+
+
+def run_scheduler(url: str, namespace: str, settings: SchedulerSettings) -> int:
+    """Run a scheduler until SIGTERM or SIGINT; give the exit code."""
+    asyncio.run(_serve_until_signal(url, namespace, settings))
+    return 0
+
+
+async def _serve_until_signal(url: str, namespace: str, settings: SchedulerSettings) -> None:
+    scheduler = Scheduler(url, namespace, settings)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, scheduler.stop)
+    _log.info("scheduler started id=%s", scheduler.id)
+    await scheduler.run()
+    _log.info("scheduler stopped id=%s", scheduler.id)
