@@ -15,12 +15,12 @@ if state == 'SUCCEEDED' or state == 'DEAD' or state == 'CANCELLED' then return {
 
 local lock = redis.call('GET', lock_key(id))
 if lock then
-  redis.call('HSET', job_key(id), 'cancel_requested', text(now))
+  redis.call('HSET', job_key(id), 'cancel_requested', now_text)
   return {'REQUESTED', (string.gsub(lock, '#%d+$', ''))}
 end
 if entry ~= '' then drop_entry(entry) end
 redis.call('ZREM', scheduled, id)
-redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'last_error', 'cancelled', 'finished_at', text(now))
+redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'last_error', 'cancelled', 'finished_at', now_text)
 free_key(id, job[4])
 expire_job(id, job[5] or 3600000)
 redis.call('HINCRBY', stats, 'cancelled', 1)

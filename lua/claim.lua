@@ -24,7 +24,7 @@ end
 local function give_back(entry, entry_fields)
   local id, priority = field(entry_fields, 'id'), split_entry(entry)
   local job = read_job(id)
-  if not_runnable(id, job, entry, entry_fields) or job.state == 'RUNNING' then return end
+  if not_runnable(id, job, entry, entry_fields) then return end
   drop_entry(entry)
   push_ready(id, priority, 'due_at', text(due_ms(job, entry)))
 end

@@ -11,7 +11,7 @@
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 local client_ms, count = tonumber(ARGV[2]), tonumber(ARGV[3])
-local now_text, clock_is_off = text(now), math.abs(now - client_ms) > 50
+local clock_is_off = math.abs(now - client_ms) > 50
 
 -- A key whose job is gone (a foreign hand deleted it) and was never executed is free.
 local function key_holder(key)

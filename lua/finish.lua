@@ -18,10 +18,11 @@ local worker, lease_ms, limit, turn = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[
 local count = tonumber(ARGV[6])
 
 local notes = {}
-for index = 7, 6 + count * 7, 7 do
-  local note = settle(worker, unpack(ARGV, index, index + 6))
+local owned, holders = take_locks(worker, count)
+for run = 1, count do
+  local note = settle(owned[run], holders[run], unpack(ARGV, run * 7, run * 7 + 6))
   if note then
-    notes[#notes + 1] = ARGV[index + 1]
+    notes[#notes + 1] = ARGV[run * 7 + 1]
     notes[#notes + 1] = note
   end
 end

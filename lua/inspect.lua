@@ -13,4 +13,4 @@ local score = redis.call('ZSCORE', scheduled, id) or ''
 local lock = redis.call('GET', lock_key(id)) or ''
 local task = redis.call('HGET', job_key(id), 'task') or ''
 local known = redis.call('HGET', base .. 'tasks', task) or ''
-return {'FOUND', score, lock, tostring(redis.call('PTTL', lock_key(id))), text(now), known, fields}
+return {'FOUND', score, lock, tostring(redis.call('PTTL', lock_key(id))), now_text, known, fields}

@@ -15,7 +15,7 @@ if not redis.call('SET', lease, owner, 'NX', 'PX', lease_ms) then
   redis.call('PEXPIRE', lease, lease_ms)
 end
 
-local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', text(now), 'WITHSCORES', 'LIMIT', 0, limit)
+local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_text, 'WITHSCORES', 'LIMIT', 0, limit)
 local ids, ended = {}, {SUCCEEDED = true, CANCELLED = true}
 for index = 1, #due, 2 do
   local id, due_at = due[index], due[index + 1]

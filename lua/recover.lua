@@ -24,7 +24,7 @@ end
 
 local function end_lost_run(id, job, priority)
   if job.cancel_requested then
-    redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'finished_at', text(now), 'last_error', 'cancelled')
+    redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'finished_at', now_text, 'last_error', 'cancelled')
     free_key(id, job.idempotency_key)
     expire_job(id, job.retention_ms or 3600000)
     return 'CANCELLED'
@@ -34,7 +34,7 @@ local function end_lost_run(id, job, priority)
     return 'DEAD'
   end
   -- Due at once: the time it waited for the lease is delay enough.
-  push_ready(id, priority, 'due_at', text(now), 'state', 'PENDING', 'last_error', 'worker lost')
+  push_ready(id, priority, 'due_at', now_text, 'state', 'PENDING', 'last_error', 'worker lost')
   return 'RETRY'
 end
 
@@ -46,21 +46,30 @@ local function take_back(id, job, entry, priority)
   return 'RETURNED'
 end
 
-local answer, ended = {'RECOVERED'}, {}
-for priority = 0, 9 do
-  for _, pending in ipairs(pending_entries(priority, worker, idle_ms, limit)) do
-    local entry = priority .. '/' .. pending[1]
-    local id, job = job_of_entry(entry)
-    if job and is_lost(id) then
-      local what = take_back(id, job, entry, priority)
-      redis.call('HINCRBY', stats, what == 'RETURNED' and 'returned' or 'recovered', 1)
-      if what == 'DEAD' or what == 'CANCELLED' then
-        redis.call('HINCRBY', stats, string.lower(what), 1)
-        ended[#ended + 1] = id
-      end
-      for _, value in ipairs({id, what, pending[2]}) do answer[#answer + 1] = value end
-    end
+local answer, ended, found = {'RECOVERED'}, {}, 0
+
+local function look_at(entry, consumer, priority)
+  local id, job = job_of_entry(entry)
+  if not job or not is_lost(id) then return end
+  local what = take_back(id, job, entry, priority)
+  found = found + 1
+  redis.call('HINCRBY', stats, what == 'RETURNED' and 'returned' or 'recovered', 1)
+  if what == 'DEAD' or what == 'CANCELLED' then
+    redis.call('HINCRBY', stats, string.lower(what), 1)
+    ended[#ended + 1] = id
   end
+  for _, value in ipairs({id, what, consumer}) do answer[#answer + 1] = value end
+end
+
+for priority = 0, 9 do
+  -- Live runs of workers with a longer lease may fill a page: the look goes on behind them, within bounds.
+  local from, pages = '-', 0
+  repeat
+    local page = pending_entries(priority, worker, idle_ms, limit, from)
+    for _, pending in ipairs(page) do look_at(priority .. '/' .. pending[1], pending[2], priority) end
+    if #page > 0 then from = '(' .. page[#page][1] end
+    pages = pages + 1
+  until #page < limit or found >= limit or pages == 20
 end
 announce(ended)
 return answer

@@ -15,7 +15,7 @@ local function revive(id, grave, job)
   if job.idempotency_key then redis.call('SET', idem_key(job.idempotency_key), id) end
   redis.call('PERSIST', job_key(id))
   redis.call('HDEL', job_key(id), 'finished_at', 'unknown_since', 'cancel_requested', 'progress')
-  push_ready(id, job.priority or '5', 'due_at', text(now), 'state', 'PENDING', 'attempts', '0',
+  push_ready(id, job.priority or '5', 'due_at', now_text, 'state', 'PENDING', 'attempts', '0',
     'replays', text(replays), 'past_attempts', text(past))
   redis.call('XDEL', dead, grave)
 end

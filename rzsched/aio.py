@@ -24,6 +24,7 @@ from rzsched.operations import Plan, Space
 
 P = ParamSpec("P")
 T = TypeVar("T")
+SUBSCRIBE_S = 5.0
 MOST_IN_FLIGHT = 4
 """Round trips under way at once; what is asked meanwhile travels together in the next one."""
 
@@ -227,10 +228,11 @@ class AsyncClient:
     async def _listen(self, place: Partition, job_id: str, until: float) -> None:
         """Return when the job ended, or when it is time to look again."""
         loop = asyncio.get_running_loop()
-        pool = await self.postman.link.pool()
+        pool = await self.postman.link.listener_pool()
         listener = redis.asyncio.Redis(connection_pool=pool).pubsub()
         try:
-            await listener.subscribe(place.ended_channel)
+            async with asyncio.timeout(SUBSCRIBE_S):
+                await listener.subscribe(place.ended_channel)
             while (left := until - loop.time()) > 0:
                 message = await listener.get_message(timeout=left)
                 if message is None:

@@ -15,7 +15,7 @@ from rzsched.client import Client
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, Seconds
 from rzsched.connect import check_url
 from rzsched.context import Context
-from rzsched.job import NO_OPTIONS, JobId, JobOptions, JobStatus, check_options
+from rzsched.job import NO_OPTIONS, check_options, JobId, JobOptions, JobStatus, run_policy
 from rzsched.names import check_namespace, check_task
 from rzsched.retry import Backoff
 
@@ -102,6 +102,7 @@ class Task(Generic[P, R]):
         self.function = function
         self.name = name
         self.job_options = check_options(options)
+        self.policy = run_policy(options, None, None, None, None)
         self.retry_on = retry_on
         self.dead_on = dead_on
         self.is_async = _is_async(function)

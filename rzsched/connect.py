@@ -98,6 +98,7 @@ def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -
 
 def _pool_arguments(settings: LinkSettings) -> dict[str, Any]:
     return {
+        "socket_timeout": settings.command_timeout_s,
         "socket_connect_timeout": settings.connect_timeout_s,
         "socket_keepalive": True,
         "retry": Retry(NoBackoff(), 0),
@@ -150,9 +151,7 @@ class SyncLink:
     @property
     def pool(self) -> Any:
         if self._pool is None:
-            timeout_s = self._settings.command_timeout_s
-            pool = redis.ConnectionPool.from_url(embedded.resolve(self._url), socket_timeout=timeout_s,
-                                                 **_pool_arguments(self._settings))
+            pool = redis.ConnectionPool.from_url(embedded.resolve(self._url), **_pool_arguments(self._settings))
             pool.connection_kwargs.update(_ANSWER_FORM)
             self._pool = pool
         return self._pool
@@ -197,11 +196,10 @@ class SyncLink:
 
     def _talk(self, connection: Any, exchange: Exchange) -> None:
         asked = []
-        for index, line in exchange.lines():
-            # What could not be handed over whole is not run by the server.
-            connection.send_packed_command([line], check_health=False)
+        for indexes, parcel in exchange.parcels():
+            asked += indexes
             exchange.sent = True
-            asked.append(index)
+            connection.send_packed_command([parcel], check_health=False)
         for index in asked:
             exchange.take(index, self._read(connection))
 
@@ -229,19 +227,34 @@ class AsyncLink:
         self.where = describe_url(url)
         self._settings = settings
         self._pool: Any = None
+        self._listener_pool: Any = None
         self._fit = False
 
     async def pool(self) -> Any:
         if self._pool is None:
-            url = self._url
-            if url.startswith("embedded:"):
-                # Starting an embedded server takes a moment, which the loop should not stand still for.
-                url = await asyncio.to_thread(embedded.resolve, url)
-            # No timeout of the socket's: redis-py would make a task for each send. `_attempt` has one of its own.
-            pool = redis.asyncio.ConnectionPool.from_url(url, socket_timeout=None, **_pool_arguments(self._settings))
-            pool.connection_kwargs.update(_ANSWER_FORM)
+            pool = await self._make_pool({})
             self._pool = self._pool or pool
         return self._pool
+
+    async def listener_pool(self) -> Any:
+        """Give the pool for subscriptions, whose connections block. It is the caller who bounds what it waits for.
+
+        With a timeout of the socket's redis-py sends under `asyncio.wait_for`, which in Python 3.11 may swallow a
+        cancellation: a cancelled waiter would wait on.
+        """
+        if self._listener_pool is None:
+            pool = await self._make_pool({"socket_timeout": None})
+            self._listener_pool = self._listener_pool or pool
+        return self._listener_pool
+
+    async def _make_pool(self, said: dict[str, Any]) -> Any:
+        url = self._url
+        if url.startswith("embedded:"):
+            # Starting an embedded server takes a moment, which the loop should not stand still for.
+            url = await asyncio.to_thread(embedded.resolve, url)
+        pool = redis.asyncio.ConnectionPool.from_url(url, **_pool_arguments(self._settings))
+        pool.connection_kwargs.update(_ANSWER_FORM, **said)
+        return pool
 
     async def execute(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip and give their answers. Raises ConnectionFailed or ServerUnsuitable."""
@@ -272,12 +285,11 @@ class AsyncLink:
         pool = await self.pool()
         connection = await pool.get_connection()
         try:
-            async with asyncio.timeout(self._settings.command_timeout_s):
-                if not self._fit:
-                    await self._check_fitness(connection)
+            if not self._fit:
+                await self._check_fitness(connection)
+            await self._talk(connection, exchange)
+            if exchange.wants_scripts:
                 await self._talk(connection, exchange)
-                if exchange.wants_scripts:
-                    await self._talk(connection, exchange)
         except BaseException:
             # Not awaited: a cancelled task may not await, and the answers still to come must find nobody.
             await connection.disconnect(nowait=True)
@@ -287,10 +299,10 @@ class AsyncLink:
 
     async def _talk(self, connection: Any, exchange: Exchange) -> None:
         asked = []
-        exchange.sent = True
-        for index, line in exchange.lines():
-            await connection.send_packed_command([line], check_health=False)
-            asked.append(index)
+        for indexes, parcel in exchange.parcels():
+            asked += indexes
+            exchange.sent = True
+            await connection.send_packed_command([parcel], check_health=False)
         for index in asked:
             exchange.take(index, await self._read(connection))
 
@@ -306,5 +318,6 @@ class AsyncLink:
         self._fit = True
 
     async def aclose(self) -> None:
-        if self._pool is not None:
-            await self._pool.disconnect()
+        for pool in (self._pool, self._listener_pool):
+            if pool is not None:
+                await pool.disconnect()

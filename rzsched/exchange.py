@@ -32,6 +32,7 @@ from rzsched.keys import Partition
 from rzsched.scripts import script
 
 LEAST_VERSION = (6, 2)
+PARCEL_BYTES = 1 << 15
 pack_command: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 TRANSPORT = (redis.ConnectionError, redis.TimeoutError, OSError, EOFError)
 """What redis-py and asyncio raise when the way to the server is at fault."""
@@ -150,11 +151,25 @@ class Exchange:
         """Prepare for one try at the server."""
         self.refusal, self.sent = None, False
 
-    def lines(self) -> Iterator[tuple[int | None, bytes]]:
-        """Pack what is to be sent now, each with the call that its reply belongs to (None: to no call).
+    def parcels(self) -> Iterator[tuple[list[int | None], bytes]]:
+        """Pack what is to be sent now, each parcel with the calls that its replies belong to (None: to no call).
 
-        One by one: the server works on the first while the next is packed.
+        Parcels are small, so that the server works on the first while the next is packed.
         """
+        indexes: list[int | None] = []
+        lines: list[bytes] = []
+        size = 0
+        for index, line in self._lines():
+            indexes.append(index)
+            lines.append(line)
+            size += len(line)
+            if size >= PARCEL_BYTES:
+                yield indexes, b"".join(lines)
+                indexes, lines, size = [], [], 0
+        if lines:
+            yield indexes, b"".join(lines)
+
+    def _lines(self) -> Iterator[tuple[int | None, bytes]]:
         calls = list(self._open)
         if self.wants_scripts:
             self.wants_scripts = False

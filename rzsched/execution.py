@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextvars import Context as VariableContext
 from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rzsched.app import App, Task
@@ -45,13 +46,18 @@ class Run:
     policy: RunPolicy
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    context: Context
+    context: Context | None
     key: str
     leased_from: float
     stop_reason: str = ""
     progress: str = ""
     asyncio_task: "asyncio.Task[Any] | None" = None
     ended: bool = False
+
+    def tell_handler(self, reason: str) -> None:
+        """Set what the handler can see of its being asked to stop; any thread may."""
+        if self.context is not None:
+            (self.context.lost if reason in {LOST, SHUTDOWN} else self.context.cancelled).set()
 
     def outcome(self, kind: str, a: str | bytes = "", b: str = "", c: str = "") -> Outcome:
         return (kind, self.id, self.fence, self.entry, a, b, c)
@@ -82,29 +88,34 @@ def open_run(rules: OpeningRules, place: Partition, claimed: Claimed, leased_fro
         return ("UNKNOWN", claimed.id, claimed.fence, claimed.entry, reason, rules.unknown_delay_ms, rules.unknown_grace_ms)
     try:
         args, kwargs = decode_payload(job.get(b"payload", b""))
-        policy = run_policy(
-            task.job_options, job.get(b"max_retries"), job.get(b"backoff"), job.get(b"timeout_ms"), job.get(b"retention_ms")
-        )
+        policy = task.policy if len(job) <= _PLAIN_FIELDS else _own_policy(task, job)
     except (PayloadError, ValueError) as error:
         return ("DEAD", claimed.id, claimed.fence, claimed.entry, describe(error, 500), "", key_text)
-    context = Context(
-        job_id=claimed.id, task=name, queue=place.queue, attempt=claimed.attempt, fence=int(claimed.fence),
-        idempotency_key=key_text or None, state=rules.state,
-    )  # fmt: skip
+    context = None
     if task.takes_context:
-        _tell_more(context, rules, claimed, job)
+        context = _context(rules, place, claimed, job, key_text)
         args = (context, *args)
     return Run(place, claimed.id, claimed.fence, claimed.entry, claimed.attempt, task, policy, args, kwargs, context,
                key_text, leased_from)
 
 
-def _tell_more(context: Context, rules: OpeningRules, claimed: Claimed, job: dict[bytes, bytes]) -> None:
-    """Fill in what costs time and only a handler that takes the context can see."""
-    context.scheduled_for = instant(job.get(b"scheduled_for"))
-    # A job that never waited in the scheduled set was due when its entry was made.
-    context.due_at = instant(job.get(b"due_at") or claimed.entry[2:].split("-")[0])
-    report, job_id = rules.report, claimed.id
-    context._report = lambda text: report(job_id, text)
+_PLAIN_FIELDS = 3
+"""`task payload entry`: a job with no more fields says nothing of its own."""
+
+
+def _own_policy(task: Task[Any, Any], job: dict[bytes, bytes]) -> RunPolicy:
+    said = (job.get(b"max_retries"), job.get(b"backoff"), job.get(b"timeout_ms"), job.get(b"retention_ms"))
+    return task.policy if said == (None, None, None, None) else run_policy(task.job_options, *said)
+
+
+def _context(rules: OpeningRules, place: Partition, claimed: Claimed, job: dict[bytes, bytes], key: str) -> Context:
+    return Context(
+        job_id=claimed.id, task=job[b"task"].decode(), queue=place.queue, attempt=claimed.attempt,
+        fence=int(claimed.fence), idempotency_key=key or None, scheduled_for=instant(job.get(b"scheduled_for")),
+        # A job that never waited in the scheduled set was due when its entry was made.
+        due_at=instant(job.get(b"due_at") or claimed.entry[2:].split("-")[0]),
+        state=rules.state, report=partial(rules.report, claimed.id),
+    )  # fmt: skip
 
 
 def describe(error: BaseException, limit: int) -> str:

@@ -14,7 +14,7 @@ PRIORITIES = range(10)
 GROUP = "workers"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Partition:
     """One partition of a queue; `fixed` are the keys that every script declares."""
 
@@ -22,6 +22,13 @@ class Partition:
     number: int
     base: str
     fixed: tuple[str, str, str, str]
+
+    # By the base alone, whose hash Python keeps: a worker looks a partition up for every job.
+    def __hash__(self) -> int:
+        return hash(self.base)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Partition) and self.base == other.base)
 
     @property
     def name(self) -> str:

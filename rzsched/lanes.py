@@ -16,13 +16,16 @@ from typing import Any
 from rzsched import execution
 from rzsched.execution import Run
 
-Ended = Callable[[Run, Any, BaseException | None], None]
+Ended = Callable[[Run, Any, BaseException | None], bool]
 SLICE_S = 0.002
 """How long a lane runs handlers that never wait before the loop gets a turn."""
 
 
 class AsyncLanes:
-    """Tasks on the running loop; used from that loop only. `ended` is called after each run."""
+    """Tasks on the running loop; used from that loop only.
+
+    `ended` is called after each run and says whether the loop should get a turn.
+    """
 
     def __init__(self, ended: Ended) -> None:
         self._ended = ended
@@ -71,8 +74,7 @@ class AsyncLanes:
                 run.asyncio_task = None
                 if run.stop_reason or task.cancelling():
                     await _absorb_cancellation(task)
-                self._ended(run, result, error)
-                if time.monotonic() > slice_end:
+                if self._ended(run, result, error) or time.monotonic() > slice_end:
                     await asyncio.sleep(0)
                     slice_end = time.monotonic() + SLICE_S
             idle = loop.create_future()

@@ -51,7 +51,7 @@ class WorkerCard:
 class LeaseKeeper:
     """Keep the leases of a worker's runs; `stop_run(run, reason)` is called on this thread for one that must stop."""
 
-    def __init__(self, url: str, card: WorkerCard, stop_run: Callable[[Run, str], None],
+    def __init__(self, url: str, card: WorkerCard, runs: dict[str, Run], stop_run: Callable[[Run, str], None],
                  regained: Callable[[], None]) -> None:
         self._card = card
         self._lease_ms = int(card.lease_s * 1000)
@@ -59,7 +59,7 @@ class LeaseKeeper:
         self._regained = regained
         timeout_s = max(card.lease_s / 3, 1.0)
         self._link = SyncLink(url, LinkSettings(min(timeout_s, 3.0), timeout_s, retry_s=0))
-        self.runs: dict[str, Run] = {}
+        self.runs = runs
         self._progressed: set[str] = set()
         self._poke = threading.Event()
         self._closing = False

@@ -49,7 +49,7 @@ local function ends_unrun(id, job, entry)
     return false
   end
   drop_entry(entry)
-  redis.call('HSET', job_key(id), 'state', state, 'last_error', reason, 'finished_at', text(now))
+  redis.call('HSET', job_key(id), 'state', state, 'last_error', reason, 'finished_at', now_text)
   if state == 'CANCELLED' then free_key(id, key) else expire_key(id, key) end
   expire_job(id, job.retention_ms or 3600000)
   redis.call('HINCRBY', stats, string.lower(state), 1)
@@ -67,23 +67,23 @@ local function not_runnable(id, job, entry, entry_fields)
     drop_entry(entry)
     return true
   end
-  return ends_unrun(id, job, entry)
+  -- A run begun before (a group made anew delivers its entry again) stays pending: recover settles it by the
+  -- retry policy, once its lease has ended.
+  return job.state == 'RUNNING' or ends_unrun(id, job, entry)
 end
 
 -- Appends runs to the answer, as {entry, id, fence, attempt, {field, value, ...}}.
 local function claim_entries(entries, worker, lease_ms, answer)
   if #entries == 0 then return answer end
   local fence = redis.call('INCRBY', base .. 'fence', #entries) - #entries
-  local started_at = text(now)
+  local started_at = now_text
   for index, found in ipairs(entries) do
     local entry, id = found[1], field(found[2], 'id')
     local job, flat = read_job(id)
-    -- A run begun before (a group made anew delivers its entry again) stays pending: recover settles it by the
-    -- retry policy, once its lease has ended.
-    if not not_runnable(id, job, entry, found[2]) and job.state ~= 'RUNNING' then
+    if not not_runnable(id, job, entry, found[2]) then
       local own = text(fence + index)
       if redis.call('SET', lock_key(id), worker .. '#' .. own, 'NX', 'PX', lease_ms) then
-        local attempt = text((tonumber(job.attempts) or 0) + 1)
+        local attempt = job.attempts and text(tonumber(job.attempts) + 1) or '1'
         redis.call('HSET', job_key(id), 'state', 'RUNNING', 'attempts', attempt, 'started_at', started_at,
           'fence', own)
         answer[#answer + 1] = {entry, id, own, attempt, flat}

@@ -33,7 +33,7 @@ end
 local function bury(id, task, reason, attempts)
   local grave = redis.call('XADD', dead, '*', 'id', id, 'task', task, 'error', reason, 'attempts', attempts)
   redis.call('HSET', job_key(id), 'state', 'DEAD', 'entry', 'dead/' .. grave, 'last_error', reason,
-    'finished_at', text(now))
+    'finished_at', now_text)
 end
 
 -- An entry without a job's record is kept as it came: it may be all that is left of somebody's job.

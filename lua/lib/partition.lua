@@ -13,3 +13,4 @@ local now = clock_ms(ARGV[1])
 local function text(number)
   return string.format('%.0f', number)
 end
+local now_text = text(now)

@@ -2,13 +2,13 @@
 -- Needs: partition, keys, ready, ending.
 
 -- Returns {{stream id, consumer, idle, deliveries}, ...}; a stream or group that does not exist holds none.
-local function pending_entries(priority, worker, idle_ms, limit)
+local function pending_entries(priority, worker, idle_ms, limit, from)
   local arguments = {'XPENDING', ready_key(priority), 'workers'}
   if idle_ms ~= '0' then
     arguments[#arguments + 1] = 'IDLE'
     arguments[#arguments + 1] = idle_ms
   end
-  for _, value in ipairs({'-', '+', limit}) do arguments[#arguments + 1] = value end
+  for _, value in ipairs({from or '-', '+', limit}) do arguments[#arguments + 1] = value end
   if worker ~= '' then arguments[#arguments + 1] = worker end
   local reply = redis.pcall(unpack(arguments))
   return reply.err and {} or reply

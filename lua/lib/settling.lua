@@ -1,4 +1,4 @@
--- Settling one run at a time; what can be done once for all is gathered and done by settle_batch.
+-- Settling the runs of a batch: what can be done once for all is gathered.
 -- Needs: partition, keys, ready, ending.
 
 local acknowledged, counted, ended, delayed_ids, delayed = {}, {}, {}, {}, false
@@ -11,6 +11,9 @@ end
 
 local function counts(name) counted[name] = (counted[name] or 0) + 1 end
 
+local counter_names = {SUCCEEDED = 'succeeded', CANCELLED = 'cancelled', DEAD = 'dead', RELEASED = 'released',
+  UNKNOWN = 'unknown'}
+
 local function wait_again(id, entry, delay_ms, ...)
   local priority, due = split_entry(entry), now + tonumber(delay_ms)
   if due <= now then return push_ready(id, priority, 'due_at', text(due), 'state', 'PENDING', select(3, ...)) end
@@ -21,19 +24,19 @@ end
 
 local outcomes = {}
 
-function outcomes.SUCCEEDED(id, entry, result, retention_ms, key)
+function outcomes.SUCCEEDED(id, _, result, retention_ms, key)
   if key ~= '' then keep_key(id, key) end
   if result == '' then
-    redis.call('HSET', job_key(id), 'state', 'SUCCEEDED', 'finished_at', text(now))
+    redis.call('HSET', job_key(id), 'state', 'SUCCEEDED', 'finished_at', now_text)
   else
-    redis.call('HSET', job_key(id), 'state', 'SUCCEEDED', 'finished_at', text(now), 'result', result)
+    redis.call('HSET', job_key(id), 'state', 'SUCCEEDED', 'finished_at', now_text, 'result', result)
   end
   expire_job(id, retention_ms)
   ended[#ended + 1] = id
 end
 
 function outcomes.CANCELLED(id, entry, reason, retention_ms, key)
-  redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'finished_at', text(now), 'last_error', reason)
+  redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'finished_at', now_text, 'last_error', reason)
   free_key(id, key)
   expire_job(id, retention_ms)
   ended[#ended + 1] = id
@@ -63,7 +66,7 @@ end
 -- Unknown is not poison: another worker may know the task, so only the grace time ends it.
 function outcomes.UNKNOWN(id, entry, reason, delay_ms, grace_ms)
   redis.call('HINCRBY', job_key(id), 'attempts', -1)
-  redis.call('HSETNX', job_key(id), 'unknown_since', text(now))
+  redis.call('HSETNX', job_key(id), 'unknown_since', now_text)
   local job = redis.call('HMGET', job_key(id), 'unknown_since', 'idempotency_key')
   if now - tonumber(job[1]) >= tonumber(grace_ms) then
     outcomes.DEAD(id, entry, reason, '', job[2])
@@ -91,13 +94,23 @@ local function withdraw(id, entry)
   redis.call('ZREM', scheduled, id)
 end
 
-local function settle(worker, outcome, id, fence, entry, a, b, c)
+-- Take the locks that are the caller's, all in one step, and say which they are. This is the first of the writes
+-- and needs no memory, so a full server still lets a worker finish.
+local function take_locks(worker, count)
+  local lock_keys, own_keys, owned = {}, {}, {}
+  for run = 1, count do lock_keys[run] = lock_key(ARGV[run * 7 + 1]) end
+  local holders = count > 0 and redis.call('MGET', unpack(lock_keys)) or {}
+  for run = 1, count do
+    owned[run] = holders[run] == worker .. '#' .. ARGV[run * 7 + 2]
+    if owned[run] then own_keys[#own_keys + 1] = lock_keys[run] end
+  end
+  if #own_keys > 0 then redis.call('DEL', unpack(own_keys)) end
+  return owned, holders
+end
+
+local function settle(owned, holder, outcome, id, fence, entry, a, b, c)
   local note
-  local holder = redis.call('GET', lock_key(id))
-  if holder == worker .. '#' .. fence then
-    -- First of the writes: it needs no memory, so a full server still lets a worker finish.
-    redis.call('DEL', lock_key(id))
-  else
+  if not owned then
     local waiting_entry
     note, waiting_entry = without_lock(id, outcome, fence, holder)
     counts(string.lower(note))
@@ -106,18 +119,31 @@ local function settle(worker, outcome, id, fence, entry, a, b, c)
   end
   note = outcomes[outcome](id, entry, a, b, c) or note
   acknowledge(entry)
-  if outcome ~= 'RETRY' then counts(note == 'DEAD' and 'dead' or string.lower(outcome)) end
+  if outcome ~= 'RETRY' then counts(note == 'DEAD' and 'dead' or counter_names[outcome]) end
   return note
 end
 
-local function settle_batch()
-  for priority, stream_ids in pairs(acknowledged) do
-    for first = 1, #stream_ids, 500 do
-      local last = math.min(first + 499, #stream_ids)
-      redis.call('XACK', ready_key(priority), 'workers', unpack(stream_ids, first, last))
-      redis.call('XDEL', ready_key(priority), unpack(stream_ids, first, last))
-    end
+-- The first entry of a stream that has not ended: the first pending one, else the first not delivered.
+local function first_unfinished(stream)
+  local pending = redis.call('XPENDING', stream, 'workers', '-', '+', 1)[1]
+  if pending then return pending[1] end
+  local delivered = field(redis.call('XINFO', 'GROUPS', stream)[1], 'last-delivered-id')
+  local ms, sequence = string.match(delivered, '^(%d+)%-(%d+)$')
+  return ms .. '-' .. text(tonumber(sequence) + 1)
+end
+
+-- Entries end in order, mostly, and to trim the head of a stream costs a thirtieth of deleting its entries one by
+-- one. What stands before the first unfinished entry has ended, if the group knew each of these entries.
+local function remove_entries(stream, stream_ids)
+  local known, trimmed = redis.call('XACK', stream, 'workers', unpack(stream_ids)), 0
+  if #stream_ids > 1 and known == #stream_ids then
+    trimmed = redis.call('XTRIM', stream, 'MINID', first_unfinished(stream))
   end
+  if trimmed < #stream_ids then redis.call('XDEL', stream, unpack(stream_ids)) end
+end
+
+local function settle_batch()
+  for priority, stream_ids in pairs(acknowledged) do remove_entries(ready_key(priority), stream_ids) end
   for name, number in pairs(counted) do redis.call('HINCRBY', stats, name, number) end
   if delayed then wake_scheduler(delayed_ids) end
   announce(ended)

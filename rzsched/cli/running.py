@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rzsched.cli.context import Session, pass_session
+from rzsched.cli.context import Session, json_option, pass_session
 from rzsched.cli.logs import set_up
 from rzsched.cli.parsing import DURATION, WEIGHTED
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, SchedulerSettings, WorkerSettings
@@ -102,9 +102,16 @@ def scheduler(session: Session, target: str | None, queues: tuple[str, ...], ver
 
 
 @click.command()
+@click.option("--keep", is_flag=True, help="Keep the data, and say how to look at it.")
+@click.option("--folder", type=click.Path(file_okay=False), help="Put the data into this empty folder, and keep it.")
+@json_option
 @pass_session
-def demo(session: Session) -> None:
-    """Show the main job with nothing installed but this package."""
+def demo(session: Session, keep: bool, folder: str | None, json: bool) -> None:
+    """Show the main job with nothing installed but this package, in about 15 seconds.
+
+    Starts a server and two workers of its own, whatever --url says, bills 200 customers, kills one worker and
+    pauses another. Exit code 1 if the books don't balance.
+    """
     from rzsched.demo import run
 
-    sys.exit(run())
+    sys.exit(run(folder=folder, keep=keep, as_json=json))

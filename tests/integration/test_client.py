@@ -52,7 +52,7 @@ class ATask:
     job_options = JobOptions(queue="mail", priority=2, max_retries=7, expires=60, idempotency_ttl=5)
 
 
-def counts(raw: "redis.Redis[Any]", queue: str = "default") -> tuple[int, int]:
+def counts(raw: Any, queue: str = "default") -> tuple[int, int]:
     place = keys.partition("rz", queue, 0)
     return int(raw.zcard(place.scheduled)), sum(int(raw.xlen(key)) for key in place.ready)
 
@@ -72,13 +72,9 @@ async def test_a_job_without_a_time_is_ready_at_once(client: Face, raw: Any) -> 
 @pytest.mark.parametrize("when", ["run_at", "epoch", "delay", "timedelta"])
 async def test_a_later_job_waits_in_the_scheduled_set_until_its_instant(client: Face, raw: Any, when: str) -> None:
     due = datetime.now(UTC) + timedelta(hours=1)
-    said: dict[str, Any] = {
-        "run_at": {"run_at": due},
-        "epoch": {"run_at": due.timestamp()},
-        "delay": {"delay": 3600},
-        "timedelta": {"delay": timedelta(hours=1)},
-    }[when]
-    job_id = await client.schedule_job("t", **said)
+    run_at = {"run_at": due, "epoch": due.timestamp()}.get(when)
+    delay = {"delay": 3600, "timedelta": timedelta(hours=1)}.get(when)
+    job_id = await client.schedule_job("t", run_at=run_at, delay=delay)
     assert counts(raw) == (1, 0)
     status = await client.get_job_status(job_id)
     assert status.state is State.PENDING

@@ -99,6 +99,16 @@ def test_a_delivered_entry_of_a_running_job_is_left_alone(stage: Stage) -> None:
     assert stage.job(run.id)["attempts"] == "1"
 
 
+def test_a_run_to_be_cancelled_is_not_ended_under_its_worker(stage: Stage) -> None:
+    run = start(stage, "w")
+    stage.cancel(run.id)
+    stage.raw.xgroup_destroy(stage.place.ready[5], "workers")
+    assert stage.claim("other") == []
+    assert stage.claim("other", 0, delivered=[run.entry]) == []
+    assert stage.state(run.id) == "RUNNING"
+    assert stage.finish("w", outcome("SUCCEEDED", run)).notes == {}
+
+
 def test_delivered_entries_that_were_recovered_or_cancelled_meanwhile_are_nobodys(stage: Stage) -> None:
     taken, ended = stage.enqueue(), stage.enqueue()
     entries = stage.deliver("w")

@@ -197,7 +197,7 @@ def test_jobs_live_as_the_model_says(redis_url: str) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=60,
+            max_examples=100,
             stateful_step_count=40,
             deadline=None,
             print_blob=True,

@@ -1,0 +1,1 @@
+"""Measurements: one module a question, each runs as `python -m bench.<name>` and prints one JSON line."""

@@ -1,0 +1,188 @@
+"""The crew runs claimed jobs on lanes and turns each end into an outcome. It knows nothing of Redis."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+
+from rzsched import execution
+from rzsched.calls import Claimed, Outcome
+from rzsched.config import WorkerSettings
+from rzsched.execution import CANCEL, SHUTDOWN, TIMEOUT, OpeningRules, Run
+from rzsched.keys import Partition
+from rzsched.lanes import AsyncLanes, ThreadLanes
+from rzsched.reporter import Reporter
+
+_log = logging.getLogger("rzsched.worker")
+
+
+class Crew:
+    """Run jobs for one worker, on its loop and on threads.
+
+    `runs` is shared with the lease keeper: what is in it is kept alive. `settle(place, outcome)` takes each outcome;
+    `slot_free(pressing)` is told of each slot that is free again, pressing when it is time to fetch more.
+    """
+
+    def __init__(self, settings: WorkerSettings, reporter: Reporter, runs: dict[str, Run], *,
+                 settle: Callable[[Partition, Outcome], None], slot_free: Callable[[bool], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._settings = settings
+        self._reporter = reporter
+        self._settle = settle
+        self._slot_free = slot_free
+        self._half = max(1, settings.concurrency // 2)
+        self._freed = 0
+        self.runs = runs
+        self.rules: OpeningRules | None = None
+        self._async_lanes = AsyncLanes(self._ended)
+        self._thread_lanes = ThreadLanes(settings.concurrency, self._ended_on_thread)
+        self._thread_ended: deque[tuple[Run, object, BaseException | None]] = deque()
+        self._thread_waking = False
+
+    @property
+    def has_busy_threads(self) -> bool:
+        return self._thread_lanes.is_busy
+
+    # ---- begin
+
+    def begin(self, place: Partition, claimed: list[Claimed], sent: float) -> None:
+        """Hand claimed jobs to the lanes; what cannot run becomes an outcome at once."""
+        assert self.rules is not None
+        if time.monotonic() - sent >= self._settings.lease_s:
+            # This process stood still: others may have these jobs already.
+            _log.warning("%d claimed jobs not started, their lease has run out", len(claimed))
+            self._free_slots(len(claimed))
+            return
+        on_loop: list[Run] = []
+        on_threads: list[Run] = []
+        for one in claimed:
+            run = execution.open_run(self.rules, place, one, sent)
+            if isinstance(run, Run):
+                self.runs[run.id] = run
+                (on_loop if run.task.is_async else on_threads).append(run)
+            else:
+                self._reporter.refused(place, run)
+                self._settle(place, run)
+                self._free_slots(1)
+        if self._reporter.tells_start:
+            for run in on_loop + on_threads:
+                self._reporter.started(run)
+        if on_loop:
+            self._async_lanes.put(on_loop)
+        if on_threads:
+            self._put_on_threads(on_threads)
+
+    def _put_on_threads(self, runs: list[Run]) -> None:
+        for run in runs:
+            if run.policy.timeout_s is not None:
+                self._loop.call_later(run.policy.timeout_s, self._time_out, run)
+        self._thread_lanes.put(runs)
+
+    # ---- end
+
+    def _ended(self, run: Run, result: object, error: BaseException | None) -> bool:
+        """Turn the end of a run into an outcome; say whether the loop should get a turn now."""
+        if not run.ended:
+            run.ended = True
+            self.runs.pop(run.id, None)
+            outcome = execution.ended(run, result, error, self._settings.error_limit)
+            if outcome is None:
+                self._reporter.lost(run)
+            else:
+                if error is not None or self._reporter.tells_success:
+                    self._reporter.ended(run, outcome, error)
+                self._settle(run.place, outcome)
+        return self._free_slots(1)
+
+    def _free_slots(self, count: int) -> bool:
+        """Count free slots; fetch more once half of them are free, or when nothing more is about to end by itself."""
+        self._freed += count
+        pressing = self._freed >= self._half or not (self._async_lanes.has_waiting or self._thread_lanes.has_waiting)
+        if pressing:
+            self._freed = 0
+        for _ in range(count):
+            self._slot_free(pressing)
+        return pressing
+
+    def _ended_on_thread(self, run: Run, result: object, error: BaseException | None) -> bool:
+        """Pass the end of a run from its thread to the loop. The wake-up is what costs, so many ends share one."""
+        self._thread_ended.append((run, result, error))
+        if not self._thread_waking and (not self._thread_lanes.has_waiting or len(self._thread_ended) >= self._half):
+            self._thread_waking = True
+            self._call_on_loop(self._take_thread_ended)
+        return False
+
+    def _take_thread_ended(self) -> None:
+        self._thread_waking = False
+        while self._thread_ended:
+            self._ended(*self._thread_ended.popleft())
+
+    # ---- stop
+
+    def stop_run_from_thread(self, run: Run, reason: str) -> None:
+        run.tell_handler(reason)
+        self._call_on_loop(self.stop_run, run, reason)
+
+    def stop_run(self, run: Run, reason: str) -> None:
+        """Ask a run to stop: an async handler is cancelled, a plain one sees it in its context."""
+        if run.ended or run.stop_reason not in {"", CANCEL}:
+            return
+        run.stop_reason = reason
+        run.tell_handler(reason)
+        if run.asyncio_task is not None:
+            run.asyncio_task.cancel()
+
+    def cancel(self, job_id: str) -> None:
+        run = self.runs.get(job_id)
+        if run is not None:
+            self.stop_run(run, CANCEL)
+
+    def _time_out(self, run: Run) -> None:
+        """Interrupt a plain handler that ran past its timeout; give it up when it has not heeded that for a lease."""
+        if run.ended or run.stop_reason:
+            return
+        run.stop_reason = TIMEOUT
+        run.tell_handler(TIMEOUT)
+        self._thread_lanes.interrupt(run)
+        self._loop.call_later(self._settings.lease_s, self._give_up, run)
+
+    def _give_up(self, run: Run) -> None:
+        if run.ended:
+            return
+        _log.error("a plain handler goes on past its timeout, its slot is taken until it ends job=%s", run.id)
+        run.ended = True
+        self.runs.pop(run.id, None)
+        error = execution.RunGivenUp()
+        outcome = execution.ended(run, None, error, self._settings.error_limit)
+        if outcome is not None:
+            self._reporter.ended(run, outcome, error)
+            self._settle(run.place, outcome)
+
+    def take_waiting(self) -> list[Run]:
+        """Take back what has not begun."""
+        waiting = self._async_lanes.take_waiting() + self._thread_lanes.take_waiting()
+        for run in waiting:
+            run.ended = True
+            self.runs.pop(run.id, None)
+        return waiting
+
+    def abandon(self) -> list[Run]:
+        """Take what runs on and cannot be stopped from outside: plain handlers on their threads."""
+        left = list(self.runs.values())
+        for run in left:
+            run.ended = True
+        self.runs.clear()
+        return left
+
+    def stop_all(self) -> None:
+        for run in list(self.runs.values()):
+            self.stop_run(run, SHUTDOWN)
+
+    async def close(self) -> None:
+        await self._async_lanes.close()
+
+    def _call_on_loop(self, function: Callable[..., object], *args: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: this worker has handed everything back
+            self._loop.call_soon_threadsafe(function, *args)
