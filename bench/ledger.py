@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 
 FOLDER_VARIABLE = "RZSCHED_BENCH_LEDGER"
-ACCEPTED, CANCELLED, RUNS = "accepted", "cancelled", "runs"
+ACCEPTED, CANCELLED, FAILURES, RUNS = "accepted", "cancelled", "failures", "runs"
 
 
 class Ledger:

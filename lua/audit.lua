@@ -11,15 +11,10 @@
 local count = tonumber(ARGV[2])
 
 local function was_delivered(priority, stream_id)
-  local groups = redis.pcall('XINFO', 'GROUPS', ready_key(priority))
-  for _, group in ipairs(groups.err and {} or groups) do
-    if field(group, 'name') == 'workers' then
-      local last = field(group, 'last-delivered-id')
-      local newer = redis.call('XREVRANGE', ready_key(priority), stream_id, '(' .. last, 'COUNT', 1)[1]
-      return not (newer and newer[1] == stream_id)
-    end
-  end
-  return false
+  local last = field(workers_group(priority), 'last-delivered-id')
+  if last == '' then return false end
+  local newer = redis.call('XREVRANGE', ready_key(priority), stream_id, '(' .. last, 'COUNT', 1)[1]
+  return not (newer and newer[1] == stream_id)
 end
 
 local function look_at_ready(priority, stream_id)

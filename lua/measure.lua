@@ -19,9 +19,8 @@ local function look_at(priority, group)
 end
 
 for priority = 0, 9 do
-  local groups = redis.pcall('XINFO', 'GROUPS', ready_key(priority))
   -- Before the first worker came there is no group, and all waits.
-  if not groups.err then look_at(priority, groups[1] or {}) end
+  look_at(priority, workers_group(priority))
 end
 return {'MEASURED', tostring(redis.call('ZCARD', scheduled)), tostring(ready), tostring(running),
   tostring(redis.call('XLEN', dead)), text(oldest and math.max(now - oldest, 0) or 0), redis.call('HGETALL', stats)}

@@ -239,19 +239,14 @@ class App:
              dead_on: ErrorTypes | type[BaseException] = ()) -> "TaskDecorator": ...
 
     def task(self, function: Callable[..., Any] | None = None, /, *, name: str | None = None,
-             queue: str | None = None, max_retries: int | None = None, backoff: Backoff | None = None,
-             priority: int | None = None, timeout: Seconds | None = None, expires: Seconds | None = None,
-             retention: Seconds | None = None, idempotency_ttl: Seconds | None = None,
              retry_on: ErrorTypes | type[BaseException] | None = None,
-             dead_on: ErrorTypes | type[BaseException] = ()) -> Any:
+             dead_on: ErrorTypes | type[BaseException] = (), **said: Any) -> Any:
         """Register a function as a task, named after it unless `name` says otherwise.
 
         The options hold for all its jobs, unless `.options()` or a call says otherwise. With `retry_on` only those
         exceptions are retried and any other ends the job DEAD at once; `dead_on` ends it at once for those.
         """
-        options = JobOptions(queue=queue, max_retries=max_retries, backoff=backoff, priority=priority, timeout=timeout,
-                             expires=expires, retention=retention, idempotency_ttl=idempotency_ttl)
-        decorator = TaskDecorator(self, name, options, _error_types(retry_on, "retry_on") if retry_on else None,
+        decorator = TaskDecorator(self, name, JobOptions(**said), _error_types(retry_on, "retry_on") if retry_on else None,
                                   _error_types(dead_on, "dead_on"))
         return decorator if function is None else decorator(function)
 
@@ -278,7 +273,7 @@ class App:
         for hook in self.hooks[event.kind]:
             try:
                 result = hook(event)
-            except Exception:
+            except (Exception, SystemExit, KeyboardInterrupt):
                 _log.exception("a %s hook failed", event.kind)
                 continue
             if inspect.isawaitable(result):
@@ -323,8 +318,9 @@ class TaskDecorator:
     def __call__(self, function: Callable[..., Any], /) -> Task[Any, Any]:
         if not callable(function):
             raise TypeError(f"@app.task decorates a function, not {type(function).__name__}")
-        name = check_task(self.name or getattr(function, "__name__", type(function).__name__))
-        kind = ContextTask if _takes_context(function) else Task
+        own_name: str = getattr(function, "__name__", type(function).__name__)
+        name = check_task(self.name or own_name)
+        kind: type[Task[Any, Any]] = ContextTask if _takes_context(function) else Task
         task = kind(self.app, function, name, self.options, self.retry_on, self.dead_on)
         self.app.add(task)
         return task

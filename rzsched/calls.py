@@ -134,7 +134,8 @@ def measure(place: Partition, now_ms: str = "") -> Call[PartitionCount]:
     def read(answer: list[Any]) -> PartitionCount:
         flat = [value.decode() for value in answer[6]]
         counters = {name: int(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
-        return PartitionCount(*(int(value) for value in answer[1:6]), counters)
+        scheduled, ready, running, dead, age_ms = map(int, answer[1:6])
+        return PartitionCount(scheduled, ready, running, dead, age_ms, counters)
 
     return Call("measure", place.fixed, (now_ms,), read)
 
@@ -230,7 +231,7 @@ def read_claimed(rows: list[list[Any]]) -> list[Claimed]:
 
 def claim(place: Partition, worker: str, lease_ms: int, limit: int, turn: str,
           delivered: Sequence[str] = (), now_ms: str = "") -> Call[list[Claimed]]:
-    args = (now_ms, worker, lease_ms, limit, turn, len(delivered), *delivered)
+    args: list[Argument] = [now_ms, worker, lease_ms, limit, turn, len(delivered), *delivered]
     return Call("claim", place.fixed, args, lambda answer: read_claimed(answer[1:]), repeatable=False)
 
 

@@ -211,7 +211,8 @@ class SyncLink:
 
     def _check_fitness(self, connection: Any) -> None:
         connection.send_packed_command(FITNESS_QUESTIONS, check_health=False)
-        check_fitness([self._read(connection) for _ in FITNESS_QUESTIONS], self.where)
+        for _ in FITNESS_QUESTIONS:
+            check_fitness(self._read(connection), self.where)
         self._fit = True
 
     def close(self) -> None:
@@ -314,7 +315,8 @@ class AsyncLink:
 
     async def _check_fitness(self, connection: Any) -> None:
         await connection.send_packed_command(FITNESS_QUESTIONS, check_health=False)
-        check_fitness([await self._read(connection) for _ in FITNESS_QUESTIONS], self.where)
+        for _ in FITNESS_QUESTIONS:
+            check_fitness(await self._read(connection), self.where)
         self._fit = True
 
     async def aclose(self) -> None:

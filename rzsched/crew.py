@@ -16,22 +16,25 @@ from rzsched.lanes import AsyncLanes, ThreadLanes
 from rzsched.reporter import Reporter
 
 _log = logging.getLogger("rzsched.worker")
+LOOK_AGAIN_S = 0.005
+CLOSE_S = 1.0
+"""How long async handlers that a shutdown cancelled may take to end, once their jobs have been handed back."""
 
 
 class Crew:
     """Run jobs for one worker, on its loop and on threads.
 
     `runs` is shared with the lease keeper: what is in it is kept alive. `settle(place, outcome)` takes each outcome;
-    `slot_free(pressing)` is told of each slot that is free again, pressing when it is time to fetch more.
+    `slots_free(count, pressing)` is told of slots that are free again, pressing when it is time to settle and fetch more.
     """
 
     def __init__(self, settings: WorkerSettings, reporter: Reporter, runs: dict[str, Run], *,
-                 settle: Callable[[Partition, Outcome], None], slot_free: Callable[[bool], None]) -> None:
+                 settle: Callable[[Partition, Outcome], None], slots_free: Callable[[int, bool], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._settings = settings
         self._reporter = reporter
         self._settle = settle
-        self._slot_free = slot_free
+        self._slots_free = slots_free
         self._half = max(1, settings.concurrency // 2)
         self._freed = 0
         self.runs = runs
@@ -40,10 +43,13 @@ class Crew:
         self._thread_lanes = ThreadLanes(settings.concurrency, self._ended_on_thread)
         self._thread_ended: deque[tuple[Run, object, BaseException | None]] = deque()
         self._thread_waking = False
+        self._has_stuck_lanes = False
+        self._looking = False
 
     @property
-    def has_busy_threads(self) -> bool:
-        return self._thread_lanes.is_busy
+    def has_stuck_handlers(self) -> bool:
+        """Say whether handlers go on that no one can stop: on threads, or heedless of their cancellation."""
+        return self._thread_lanes.is_busy or self._has_stuck_lanes
 
     # ---- begin
 
@@ -73,17 +79,20 @@ class Crew:
             self._async_lanes.put(on_loop)
         if on_threads:
             self._put_on_threads(on_threads)
+        self._look_again_soon()
 
     def _put_on_threads(self, runs: list[Run]) -> None:
         for run in runs:
             if run.policy.timeout_s is not None:
-                self._loop.call_later(run.policy.timeout_s, self._time_out, run)
+                run.timer = self._loop.call_later(run.policy.timeout_s, self._time_out, run)
         self._thread_lanes.put(runs)
 
     # ---- end
 
     def _ended(self, run: Run, result: object, error: BaseException | None) -> bool:
         """Turn the end of a run into an outcome; say whether the loop should get a turn now."""
+        if run.timer is not None:
+            run.timer.cancel()  # else it would keep the run in memory until it is due
         if not run.ended:
             run.ended = True
             self.runs.pop(run.id, None)
@@ -102,9 +111,23 @@ class Crew:
         pressing = self._freed >= self._half or not (self._async_lanes.has_waiting or self._thread_lanes.has_waiting)
         if pressing:
             self._freed = 0
-        for _ in range(count):
-            self._slot_free(pressing)
+        self._slots_free(count, pressing)
         return pressing
+
+    def _look_again_soon(self) -> None:
+        if not self._looking:
+            self._looking = True
+            self._loop.call_later(LOOK_AGAIN_S, self._look_again)
+
+    def _look_again(self) -> None:
+        """Pass on what ended while others waited to begin: the last of those may run for long."""
+        self._looking = False
+        if self._async_lanes.has_waiting or self._thread_lanes.has_waiting:  # first, so that no end slips through
+            self._look_again_soon()
+        self._take_thread_ended()
+        if self._freed:
+            self._freed = 0
+            self._slots_free(0, True)
 
     def _ended_on_thread(self, run: Run, result: object, error: BaseException | None) -> bool:
         """Pass the end of a run from its thread to the loop. The wake-up is what costs, so many ends share one."""
@@ -127,8 +150,8 @@ class Crew:
 
     def stop_run(self, run: Run, reason: str) -> None:
         """Ask a run to stop: an async handler is cancelled, a plain one sees it in its context."""
-        if run.ended or run.stop_reason not in {"", CANCEL}:
-            return
+        if run.ended or run.stop_reason not in {"", CANCEL} or run.stop_reason == reason:
+            return  # it was asked before: a second cancellation would cut its cleaning up short
         run.stop_reason = reason
         run.tell_handler(reason)
         if run.asyncio_task is not None:
@@ -146,7 +169,7 @@ class Crew:
         run.stop_reason = TIMEOUT
         run.tell_handler(TIMEOUT)
         self._thread_lanes.interrupt(run)
-        self._loop.call_later(self._settings.lease_s, self._give_up, run)
+        run.timer = self._loop.call_later(self._settings.lease_s, self._give_up, run)
 
     def _give_up(self, run: Run) -> None:
         if run.ended:
@@ -159,6 +182,7 @@ class Crew:
         if outcome is not None:
             self._reporter.ended(run, outcome, error)
             self._settle(run.place, outcome)
+            self._slots_free(0, True)
 
     def take_waiting(self) -> list[Run]:
         """Take back what has not begun."""
@@ -181,7 +205,7 @@ class Crew:
             self.stop_run(run, SHUTDOWN)
 
     async def close(self) -> None:
-        await self._async_lanes.close()
+        self._has_stuck_lanes = not await self._async_lanes.close(CLOSE_S)
 
     def _call_on_loop(self, function: Callable[..., object], *args: object) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: this worker has handed everything back

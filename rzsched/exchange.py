@@ -117,16 +117,15 @@ def unfitness(info: str, where: str) -> ServerUnsuitable | None:
 FITNESS_QUESTIONS = (pack_command(("INFO", "server")), pack_command(("INFO", "memory")))
 
 
-def check_fitness(replies: Sequence[Any], where: str) -> None:
-    """Raise ServerUnsuitable where the answers to the FITNESS_QUESTIONS say so, and an error that is one of them."""
-    for reply in replies:
-        if isinstance(reply, NoPermissionError) or (isinstance(reply, Exception) and "unknown command" in str(reply)):
-            continue  # a server that does not tell is given the benefit of the doubt
-        if isinstance(reply, Exception):
-            raise reply
-        unfit = unfitness(reply.decode("utf-8", "replace"), where)
-        if unfit is not None:
-            raise unfit
+def check_fitness(reply: Any, where: str) -> None:
+    """Raise ServerUnsuitable where the answer to a fitness question says so, or the answer where it is an error."""
+    if isinstance(reply, NoPermissionError) or (isinstance(reply, Exception) and "unknown command" in str(reply)):
+        return  # a server that does not tell is given the benefit of the doubt
+    if isinstance(reply, Exception):
+        raise reply
+    unfit = unfitness(reply.decode("utf-8", "replace"), where)
+    if unfit is not None:
+        raise unfit
 
 
 class Exchange:

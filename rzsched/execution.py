@@ -18,7 +18,7 @@ from rzsched.app import App, Task
 from rzsched.calls import Claimed, Outcome
 from rzsched.codec import decode_payload, encode_value
 from rzsched.context import Context
-from rzsched.errors import JobTimeout, PayloadError, PayloadTooLarge
+from rzsched.errors import JobTimeout
 from rzsched.job import RunPolicy, instant, run_policy
 from rzsched.keys import Partition
 from rzsched.retry import Dead, Retry
@@ -52,6 +52,7 @@ class Run:
     stop_reason: str = ""
     progress: str = ""
     asyncio_task: "asyncio.Task[Any] | None" = None
+    timer: asyncio.TimerHandle | None = None
     ended: bool = False
 
     def tell_handler(self, reason: str) -> None:
@@ -82,19 +83,19 @@ def open_run(rules: OpeningRules, place: Partition, claimed: Claimed, leased_fro
     name = job[b"task"].decode("utf-8", "replace")
     task = rules.app.tasks.get(name)
     key = job.get(b"idempotency_key")
-    key_text = key.decode() if key else ""
+    key_text = key.decode("utf-8", "replace") if key else ""
     if task is None:
-        reason = f"unknown task {name}: no worker of this queue has it"
+        reason = f"unknown task {name[:200]}: no worker of this queue has it"
         return ("UNKNOWN", claimed.id, claimed.fence, claimed.entry, reason, rules.unknown_delay_ms, rules.unknown_grace_ms)
     try:
         args, kwargs = decode_payload(job.get(b"payload", b""))
         policy = task.policy if len(job) <= _PLAIN_FIELDS else _own_policy(task, job)
-    except (PayloadError, ValueError) as error:
+        context = None
+        if task.takes_context:
+            context = _context(rules, place, claimed, job, key_text)
+            args = (context, *args)
+    except Exception as error:  # a foreign hand may have written anything into any field
         return ("DEAD", claimed.id, claimed.fence, claimed.entry, describe(error, 500), "", key_text)
-    context = None
-    if task.takes_context:
-        context = _context(rules, place, claimed, job, key_text)
-        args = (context, *args)
     return Run(place, claimed.id, claimed.fence, claimed.entry, claimed.attempt, task, policy, args, kwargs, context,
                key_text, leased_from)
 
@@ -120,12 +121,20 @@ def _context(rules: OpeningRules, place: Partition, claimed: Claimed, job: dict[
 
 def describe(error: BaseException, limit: int) -> str:
     """Name an exception in at most `limit` bytes, whatever its `str()` does."""
+    text = _text_of(error)
+    return _clipped(f"{type(error).__name__}: {text[:limit]}" if text else type(error).__name__, limit)
+
+
+def _text_of(value: object) -> str:
     try:
-        text = str(error)
-    except BaseException as second:  # a handler's exception is foreign code: it may raise anything
-        text = f"(its str() raised {type(second).__name__})"
-    named = f"{type(error).__name__}: {text[:limit]}" if text else type(error).__name__
-    return named.encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
+        return str(value)
+    except BaseException as error:  # a handler's exception is foreign code: it may raise anything
+        return f"(its str() raised {type(error).__name__})"
+
+
+def _clipped(text: str, limit: int) -> str:
+    """Cut a text to `limit` bytes, without what Redis could not be told (lone surrogates)."""
+    return text[:limit].encode("utf-8", "replace")[:limit].decode("utf-8", "ignore")
 
 
 def succeeded(run: Run, result: Any) -> Outcome:
@@ -133,9 +142,9 @@ def succeeded(run: Run, result: Any) -> Outcome:
     if result is not None:
         try:
             encoded = encode_value(result)
-        except (PayloadError, PayloadTooLarge) as error:
+        except Exception as error:  # PayloadError mostly; a foreign object may raise anything
             # The effect has happened: to call that a failure would have it happen again.
-            _log.warning("a result can't be stored job=%s task=%s error=%s", run.id, run.task.name, error)
+            _log.warning("a result can't be stored job=%s task=%s error=%s", run.id, run.task.name, describe(error, 500))
     return run.outcome("SUCCEEDED", encoded, run.policy.retention_ms, run.key)
 
 
@@ -143,7 +152,7 @@ def failed(run: Run, error: BaseException, error_limit: int) -> Outcome:
     """Decide what an exception means: a retry and its delay, or the end."""
     reason = describe(error, error_limit)
     if isinstance(error, Dead):
-        return run.outcome("DEAD", error.reason[:error_limit] or reason, c=run.key)
+        return run.outcome("DEAD", _clipped(_text_of(error.reason), error_limit) or reason, c=run.key)
     asks_retry = isinstance(error, Retry)
     may_retry = asks_retry or run.task.retry_on is None or isinstance(error, (*run.task.retry_on, JobTimeout))
     if not may_retry or isinstance(error, run.task.dead_on) or run.attempt > run.policy.max_retries:
@@ -208,6 +217,8 @@ class in_own_context:  # noqa: N801
 
 async def call_async(run: Run) -> tuple[Any, BaseException | None]:
     """Run an async handler; give its result, or the exception that ended it."""
+    if run.stop_reason:
+        return None, asyncio.CancelledError()  # asked to stop before it began
     try:
         coroutine = run.task.function(*run.args, **run.kwargs)
         timeout_s = run.policy.timeout_s
@@ -227,6 +238,8 @@ async def call_async(run: Run) -> tuple[Any, BaseException | None]:
 
 def call_plain(run: Run) -> tuple[Any, BaseException | None]:
     """Run a plain handler on this thread; give its result, or the exception that ended it."""
+    if run.stop_reason:
+        return None, asyncio.CancelledError()
     try:
         return copy_context().run(run.task.function, *run.args, **run.kwargs), None
     except BaseException as error:

@@ -7,6 +7,7 @@ over as many lanes as there are runs.
 
 import asyncio
 import ctypes
+import logging
 import threading
 import time
 from collections import deque
@@ -16,6 +17,7 @@ from typing import Any
 from rzsched import execution
 from rzsched.execution import Run
 
+_log = logging.getLogger("rzsched.worker")
 Ended = Callable[[Run, Any, BaseException | None], bool]
 SLICE_S = 0.002
 """How long a lane runs handlers that never wait before the loop gets a turn."""
@@ -33,6 +35,7 @@ class AsyncLanes:
         self._idle: list[asyncio.Future[None]] = []
         self._lanes: set[asyncio.Task[None]] = set()
         self._waking = False
+        self._closing = False
 
     def put(self, runs: Iterable[Run]) -> None:
         self._waiting.extend(runs)
@@ -52,11 +55,23 @@ class AsyncLanes:
         if self._waking or not self._waiting:
             return
         self._waking = True
-        if self._idle:
-            self._idle.pop().set_result(None)
-        else:
-            lane = asyncio.get_running_loop().create_task(self._lane())
-            self._lanes.add(lane)
+        while self._idle:
+            idle = self._idle.pop()
+            if not idle.done():  # else a cancellation ended its lane
+                idle.set_result(None)
+                return
+        lane = asyncio.get_running_loop().create_task(self._lane())
+        self._lanes.add(lane)
+        lane.add_done_callback(self._lane_ended)
+
+    def _lane_ended(self, lane: "asyncio.Task[None]") -> None:
+        """Replace a lane that a handler has managed to break."""
+        self._lanes.discard(lane)
+        if not lane.cancelled() and (error := lane.exception()) is not None:
+            _log.error("a lane broke: %s", type(error).__name__, exc_info=error)
+        if not self._closing:
+            self._waking = False
+            self._wake_one()
 
     async def _lane(self) -> None:
         loop = asyncio.get_running_loop()
@@ -72,7 +87,7 @@ class AsyncLanes:
                 run.asyncio_task = task
                 result, error = await execution.call_async(run)
                 run.asyncio_task = None
-                if run.stop_reason or task.cancelling():
+                if run.stop_reason or task.cancelling() or getattr(task, "_must_cancel", False):
                     await _absorb_cancellation(task)
                 if self._ended(run, result, error) or time.monotonic() > slice_end:
                     await asyncio.sleep(0)
@@ -81,21 +96,25 @@ class AsyncLanes:
             self._idle.append(idle)
             await idle
 
-    async def close(self) -> None:
-        """Stop the lanes. Their runs must have been asked to stop before."""
-        for lane in self._lanes:
+    async def close(self, limit_s: float) -> bool:
+        """Stop the lanes; say whether all have ended. Their runs must have been asked to stop before."""
+        self._closing = True
+        lanes = list(self._lanes)
+        for lane in lanes:
             lane.cancel()
-        await asyncio.gather(*self._lanes, return_exceptions=True)
+        return not lanes or not (await asyncio.wait(lanes, timeout=limit_s))[1]
 
 
 async def _absorb_cancellation(task: "asyncio.Task[Any]") -> None:
     """Let no cancellation meant for a run that has ended reach the lane's next one."""
-    while task.cancelling():
+    # A handler may also have cancelled its own task and taken the count back: then only the flag is left.
+    while task.cancelling() or getattr(task, "_must_cancel", False):
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
             pass  # this is the one that was meant for the run
-        task.uncancel()
+        if task.cancelling():
+            task.uncancel()
 
 
 class RunTimedOut(BaseException):
@@ -162,11 +181,20 @@ class ThreadLanes:
             self._idle.pop().parked.release()
         except IndexError:
             if len(self._lanes) < self._most:
-                lane = _ThreadLane()
-                self._lanes.append(lane)
-                threading.Thread(target=self._work, args=(lane,), daemon=True, name="rzsched-lane").start()
+                self._start_lane()
             else:
                 self._waking = False  # all lanes are at work: each looks again before it parks
+
+    def _start_lane(self) -> None:
+        lane = _ThreadLane()
+        self._lanes.append(lane)
+        try:
+            threading.Thread(target=self._work, args=(lane,), daemon=True, name="rzsched-lane").start()
+        except RuntimeError as error:
+            # The system has no thread to give: the lanes there are take what waits, one after the other.
+            self._lanes.remove(lane)
+            self._waking = False
+            _log.error("no thread for a plain handler: %s", error)
 
     def _work(self, lane: _ThreadLane) -> None:
         lane.ident = threading.get_ident()

@@ -10,10 +10,12 @@ any coordination. While no heartbeat has succeeded for a whole lease the worker 
 """
 
 import logging
+import math
 import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -60,7 +62,7 @@ class LeaseKeeper:
         timeout_s = max(card.lease_s / 3, 1.0)
         self._link = SyncLink(url, LinkSettings(min(timeout_s, 3.0), timeout_s, retry_s=0))
         self.runs = runs
-        self._progressed: set[str] = set()
+        self._progressed: deque[str] = deque()
         self._poke = threading.Event()
         self._closing = False
         self._reachable = True
@@ -79,8 +81,8 @@ class LeaseKeeper:
     def report_progress(self, job_id: str, text: str) -> None:
         run = self.runs.get(job_id)
         if run is not None:
-            run.progress = text
-            self._progressed.add(job_id)
+            run.progress = text.encode("utf-8", "replace").decode()
+            self._progressed.append(job_id)
             self._poke.set()
 
     def close(self) -> None:
@@ -119,7 +121,7 @@ class LeaseKeeper:
             threading.Event().wait(PROGRESS_GAP_S)
 
     def _take_progressed(self) -> list[Run]:
-        progressed, self._progressed = self._progressed, set()
+        progressed = {self._progressed.popleft() for _ in range(len(self._progressed))}
         return [run for job_id in progressed if (run := self.runs.get(job_id)) is not None]
 
     def _give_up_overdue(self) -> None:
@@ -127,6 +129,7 @@ class LeaseKeeper:
         for run in list(self.runs.values()):
             if now - run.leased_from >= self._card.lease_s and not run.stop_reason:
                 _log.warning("no renewal for a whole lease: stopping job=%s", run.id)
+                run.leased_from = math.inf  # said once, though the loop may be too busy to hear it
                 self._stop_run(run, LOST)
 
     def _renew(self, runs: list[Run]) -> bool:
@@ -143,7 +146,7 @@ class LeaseKeeper:
         steps += [self._renewal(place, here) for place, here in by_place.items()]
         try:
             answers = self._link.execute(steps)
-        except RzschedError as error:
+        except Exception as error:  # whatever it is, this thread must try again: nothing else renews
             if self._reachable:
                 _log.warning("leases can't be renewed: %s", error)
             self._reachable = False

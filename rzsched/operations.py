@@ -240,7 +240,7 @@ def get_job_status(space: Space, job_id: str) -> Plan[JobStatus]:
 def list_dead(space: Space, queue: str, count: int = 100, *, after: str | None = None) -> Plan[list[DeadJob]]:
     """List dead jobs of a queue, oldest first, at most `count`; `after` an `entry` goes on from there.
 
-    With several partitions `after` pages through each of them by time.
+    Over several partitions a page may be longer: it ends only where paging can go on without skipping an entry.
     """
     check_queue(queue)
     if type(count) is not int or count < 1:
@@ -250,7 +250,15 @@ def list_dead(space: Space, queue: str, count: int = 100, *, after: str | None =
     pages = yield [
         calls.command("XRANGE", place.dead, start, "+", "COUNT", count, read=read_dead(queue)) for place in places
     ]
-    return sorted((job for page in pages for job in page), key=lambda job: job.died_at)[:count]
+    jobs = sorted((job for page in pages for job in page), key=_entry_order)
+    while count < len(jobs) and jobs[count].entry == jobs[count - 1].entry:
+        count += 1
+    return jobs[:count]
+
+
+def _entry_order(job: DeadJob) -> tuple[int, int]:
+    ms, _, sequence = job.entry.partition("-")
+    return int(ms), int(sequence)
 
 
 def replay_dead(space: Space, queue: str, ids: Sequence[str] | None = None) -> Plan[Refusals]:

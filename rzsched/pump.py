@@ -10,15 +10,16 @@ everything that is pending for this worker and unknown to it has been handed bac
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from rzsched import calls
 from rzsched.calls import Claimed, Outcome
 from rzsched.connect import AsyncLink, backoff_delays
-from rzsched.errors import RzschedError, ServerUnsuitable
+from rzsched.errors import RzschedError
 from rzsched.keys import Partition
 from rzsched.reader import BlockingReader, Delivery, GroupsGone
 
@@ -26,6 +27,9 @@ _log = logging.getLogger("rzsched.worker")
 MOST_CLAIMED = 500
 """Jobs in one call, which bounds how long a script holds the server."""
 MOST_IN_FLIGHT = 2
+COLD_S = 0.02
+"""How often a busy worker asks a partition that had nothing."""
+CLOSING_RETRY_S = 0.2
 FAIR_SLOTS = 8
 """Of this many slots one goes to a priority whose turn it is, so that none starves."""
 
@@ -38,7 +42,10 @@ class Post:
     weight: int
     hot: bool = True
     outcomes: list[Outcome] = field(default_factory=list)
+    slot_credit: float = 0.0
     fair_credit: int = 0
+    fair_turn: int = 0
+    asked_at: float = 0.0
 
 
 Part = tuple[Post, list[Outcome], int]
@@ -73,7 +80,7 @@ class Pump:
         self.closing = False
         self._in_flight: set[asyncio.Task[None]] = set()
         self._regaining: asyncio.Task[None] | None = None
-        self._turn = 0
+        self._trouble: Iterator[float] | None = None  # the waits between tries, from a failure to the next success
 
     # ---- what others say
 
@@ -116,12 +123,12 @@ class Pump:
             parts = self._next_parts()
             if not parts:
                 return
-            task = asyncio.get_running_loop().create_task(self._exchange(parts))
-            self._in_flight.add(task)
-            task.add_done_callback(self._in_flight.discard)
+            self._track(self._exchange(parts))
 
     def _next_parts(self) -> list[Part]:
         claims = self._claims
+        if claims and self.free > 0:
+            self._look_at_cold()
         posts = [post for post in self.posts.values() if post.outcomes or (claims and post.hot)]
         limits = self._share_slots(posts) if claims else [0] * len(posts)
         parts: list[Part] = []
@@ -132,18 +139,27 @@ class Pump:
                 self.free -= limit
         return parts
 
+    def _look_at_cold(self) -> None:
+        """Ask the other partitions now and then while one is hot, for then no blocking read waits for their jobs."""
+        now = time.monotonic()
+        if any(post.hot for post in self.posts.values()):
+            for post in self.posts.values():
+                post.hot = post.hot or now - post.asked_at >= COLD_S
+        for post in self.posts.values():
+            if post.hot:
+                post.asked_at = now
+
     def _share_slots(self, posts: list[Post]) -> list[int]:
-        """Deal the free slots out by weight; who comes first changes, so that rounding favours none."""
-        self._turn += 1
-        free, weight_left = max(self.free, 0), sum(post.weight for post in posts)
-        limits = [0] * len(posts)
-        for index in range(len(posts)):
-            at = (index + self._turn) % len(posts)
-            share = min(MOST_CLAIMED, free, max(1, free * posts[at].weight // weight_left))
-            weight_left -= posts[at].weight
+        """Deal the free slots out by weight; what rounding takes from a post now, it gets later."""
+        free, total = max(self.free, 0), sum(post.weight for post in posts)
+        for post in posts:
+            post.slot_credit += free * post.weight / total
+        limits = dict.fromkeys(posts, 0)
+        for post in sorted(posts, key=lambda post: post.slot_credit, reverse=True):
+            limits[post] = share = min(MOST_CLAIMED, free, max(0, math.ceil(post.slot_credit)))
             free -= share
-            limits[at] = share
-        return limits
+            post.slot_credit = min(post.slot_credit - share, post.weight)
+        return list(limits.values())
 
     def _fair_turn(self, post: Post, limit: int) -> str:
         """Say which priority goes first for one slot, once in FAIR_SLOTS slots; '' for none."""
@@ -151,8 +167,8 @@ class Pump:
         if limit == 0 or post.fair_credit < FAIR_SLOTS:
             return ""
         post.fair_credit = 0
-        self._turn += 1
-        return str(1 + self._turn % 9)
+        post.fair_turn += 1
+        return str(1 + post.fair_turn % 9)
 
     async def _exchange(self, parts: list[Part]) -> None:
         steps = [
@@ -162,19 +178,23 @@ class Pump:
         sent = time.monotonic()
         try:
             answers = await self._link.execute(steps)
-        except RzschedError as error:
+        except Exception as error:  # RzschedError, or an answer that cannot be read: jobs may hang on it all the same
             self._take_back(parts)
             self._lose_link(error)
             return
+        self._link_serves()
         for (post, _, limit), answer in zip(parts, answers, strict=True):
             for job_id, note in answer.notes.items():
                 self._note(post.place, job_id, note)
             self._take(post, answer.claimed, limit, sent)
+        # Before the kick, else the pump still counts this one as under way, and what ended meanwhile waits for ever.
+        self._in_flight.discard(asyncio.current_task())
         self.kick.set()
 
     def _take(self, post: Post, claimed: list[Claimed], limit: int, sent: float) -> None:
         self.free += limit - len(claimed)
-        post.hot = limit > 0 and len(claimed) >= limit
+        if limit > 0:
+            post.hot = len(claimed) >= limit
         if claimed:
             self._begin(post.place, claimed, sent)
         if self.free > 0:
@@ -201,51 +221,75 @@ class Pump:
             except GroupsGone:
                 deliveries = []
                 await self._try(self._rejoin)
-            except RzschedError as error:
+            except Exception as error:
                 deliveries = []
                 self._lose_link(error)
             finally:
                 self.free += 1
+            # What was pending here when the link was lost is being handed back: only what then is left counts.
+            while self._regaining is not None and not self._regaining.done():
+                await asyncio.wait({self._regaining})
             if deliveries:
-                await self._claim_delivered(deliveries)
+                await self._track(self._claim_delivered(deliveries))
             self.kick.set()
+
+    def _track(self, round_trip: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        """Begin a round trip that may claim: regaining the link waits for it."""
+        task = asyncio.get_running_loop().create_task(round_trip)
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
+        return task
 
     async def _try(self, step: Callable[[], Any]) -> None:
         try:
             await step()
-        except RzschedError as error:
+        except Exception as error:
             self._lose_link(error)
 
     async def _claim_delivered(self, deliveries: list[Delivery]) -> None:
         """Claim what a read brought, and more of the same partitions; what there is no slot for goes back."""
-        parts: list[Part] = []
+        entries: dict[Partition, list[str]] = {}
         for delivery in deliveries:
+            entries.setdefault(delivery.place, []).extend(delivery.entries)
+        parts: list[Part] = []
+        for place in entries:
             limit = 0 if self.closing else min(max(self.free, 0), MOST_CLAIMED)
             self.free -= limit
-            parts.append((self.posts[delivery.place], [], limit))
+            parts.append((self.posts[place], [], limit))
         steps = [
-            calls.claim(post.place, self._worker, self._lease_ms, limit, "", delivery.entries)
-            for (post, _, limit), delivery in zip(parts, deliveries, strict=True)
+            calls.claim(post.place, self._worker, self._lease_ms, limit, "", entries[post.place])
+            for post, _, limit in parts
         ]
         sent = time.monotonic()
         try:
             answers = await self._link.execute(steps)
-        except RzschedError as error:
+        except Exception as error:
             self._take_back(parts)
             self._lose_link(error)
             return
+        self._link_serves()
         for (post, _, limit), claimed in zip(parts, answers, strict=True):
             self._take(post, claimed, limit, sent)
 
     # ---- cut off
 
-    def _lose_link(self, error: RzschedError) -> None:
-        if self._regaining is None and not self.closing:
-            _log.warning("the server is away: %s", error)
-            self._regaining = asyncio.get_running_loop().create_task(self._regain_link())
+    def _lose_link(self, error: Exception) -> None:
+        if self.closing:
+            asyncio.get_running_loop().call_later(CLOSING_RETRY_S, self.kick.set)
+        elif self._regaining is None:
+            if self._trouble is None:
+                foreign = None if isinstance(error, RzschedError) else error
+                _log.warning("the server is away: %s", error, exc_info=foreign)
+                self._trouble = backoff_delays(float("inf"))
+            self._regaining = asyncio.get_running_loop().create_task(self._regain_link(self._trouble))
 
-    async def _regain_link(self) -> None:
-        for delay in backoff_delays(float("inf")):
+    def _link_serves(self) -> None:
+        if self._trouble is not None:
+            _log.info("the server is back")
+            self._trouble = None
+
+    async def _regain_link(self, delays: Iterator[float]) -> None:
+        for delay in delays:
             await asyncio.sleep(delay)
             # A round trip still under way may yet bring jobs: then they are known, and must not be handed back.
             await asyncio.gather(*self._in_flight, return_exceptions=True)
@@ -256,11 +300,8 @@ class Pump:
                 await self._rejoin()
                 await self._link.execute([calls.release(place, self._worker, ids) for place, ids in known.items()])
                 break
-            except ServerUnsuitable as error:
-                _log.error("the server refuses: %s", error)
-            except RzschedError:
-                continue  # still away, as was said when it went
-        _log.info("the server is back")
+            except Exception as error:
+                _log.debug("still without the server: %s", error)
         self._regaining = None
         for post in self.posts.values():
             post.hot = True
@@ -282,7 +323,7 @@ class Pump:
             try:
                 await self._link.execute(steps)
                 return
-            except RzschedError as error:
+            except Exception as error:
                 _log.warning("leaving is delayed: %s", error)
             await asyncio.sleep(delay)
         _log.error("left without the server: other workers recover this one's jobs when their leases end")

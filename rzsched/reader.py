@@ -6,6 +6,7 @@ delivered and known to us, or not delivered.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from rzsched.keys import GROUP, Partition
 BLOCK_S = 5.0
 """How long one read blocks; a half-open connection is noticed this much later, plus a grace."""
 GRACE_S = 5.0
+UNBLOCK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +64,7 @@ class BlockingReader:
         except ResponseError as error:
             if str(error).startswith(("NOGROUP", "UNBLOCKED")):
                 raise GroupsGone from None
+            await self._drop()  # a demoted server says READONLY: the next connection may reach another one
             raise translate(error, self._link.where) from None
         except (redis.RedisError, OSError) as error:
             await self._drop()
@@ -84,7 +87,9 @@ class BlockingReader:
             unblock = calls.command("CLIENT", "UNBLOCK", self._client_id or 0, read=int)
             (done,) = await self._link.execute([unblock])
             if done:
-                await self._done.wait()
+                with contextlib.suppress(TimeoutError):  # else the answer is lost on its way
+                    await asyncio.wait_for(self._done.wait(), UNBLOCK_S)
+                return
             await asyncio.sleep(0)  # else the server had not come to the read yet, or it is just ending
 
     async def _drop(self) -> None:

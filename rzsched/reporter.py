@@ -11,6 +11,8 @@ from rzsched.execution import Run
 from rzsched.keys import Partition
 
 _log = logging.getLogger("rzsched.worker")
+HOOKS_S = 5.0
+"""How long a worker that stops waits for async hooks."""
 
 
 class Reporter:
@@ -63,7 +65,11 @@ class Reporter:
             self._emit("dead", found.id, place, error="worker lost")
 
     async def close(self) -> None:
-        await asyncio.gather(*self._pending, return_exceptions=True)
+        """Wait for async hooks, but not for ever."""
+        if self._pending:
+            _, hanging = await asyncio.wait(self._pending, timeout=HOOKS_S)
+            for hook in hanging:
+                hook.cancel()
 
     def _emit(self, kind: Event, job_id: str, place: Partition, run: Run | None = None,
               error: str | None = None) -> None:
@@ -80,5 +86,5 @@ class Reporter:
 async def _finish_hook(hook: Awaitable[Any], kind: str) -> None:
     try:
         await hook
-    except Exception:
+    except (Exception, SystemExit, KeyboardInterrupt):
         _log.exception("a %s hook failed", kind)

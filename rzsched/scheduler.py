@@ -72,11 +72,14 @@ class Scheduler:
         self._link = AsyncLink(url, LinkSettings(command_timeout_s=10, retry_s=0, max_connections=32))
         self._posts: dict[Partition, _Post] = {}
         self._stopping = asyncio.Event()
+        self._regroup = asyncio.Event()
+        self._regroup_channel = f"{keys.schedulers(namespace)}:regroup"
         self._listener: Any = None
         self._reachable = True
 
     def stop(self) -> None:
         self._stopping.set()
+        self._regroup.set()
 
     async def run(self) -> None:
         """Serve until `stop`; a server that is away is waited for, and said so once."""
@@ -89,7 +92,7 @@ class Scheduler:
                     delays = backoff_delays(float("inf"))
                     pause = self._settings.lease_s / 3
                     self._say_reachable()
-                except RzschedError as error:
+                except Exception as error:
                     self._say_unreachable(error)
                     pause = next(delays)
                 await self._sleep(pause)
@@ -98,9 +101,10 @@ class Scheduler:
             await asyncio.gather(listening, return_exceptions=True)
             await self._leave()
 
-    def _say_unreachable(self, error: RzschedError) -> None:
+    def _say_unreachable(self, error: Exception) -> None:
         if self._reachable:
-            _log.warning("scheduler waits for the server: %s", error)
+            foreign = None if isinstance(error, RzschedError) else error
+            _log.warning("scheduler waits for the server: %s", error, exc_info=foreign)
         self._reachable = False
 
     def _say_reachable(self) -> None:
@@ -109,8 +113,10 @@ class Scheduler:
         self._reachable = True
 
     async def _sleep(self, seconds: float) -> None:
+        """Sleep until it is time, another scheduler has left, or this one shall stop."""
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stopping.wait(), seconds)
+            await asyncio.wait_for(self._regroup.wait(), seconds)
+        self._regroup.clear()
 
     # ---- which partitions are mine
 
@@ -146,9 +152,13 @@ class Scheduler:
         for task in post.tasks:
             task.cancel()
         await asyncio.gather(*post.tasks, return_exceptions=True)
-        if post.holds_lease:
-            with contextlib.suppress(RzschedError):  # else the lease runs out by itself
-                await self._link.execute([calls.resign(post.place, self.id)])
+        # Whatever the last answer said: a promotion cut short may have taken the lease.
+        with contextlib.suppress(RzschedError):  # else the lease runs out by itself
+            await self._link.execute([
+                calls.resign(post.place, self.id),
+                # The next owner may wait for this one's lease to end.
+                calls.command("PUBLISH", post.place.wake_channel, 0, read=int),
+            ])  # fmt: skip
         if self._listener is not None:
             with contextlib.suppress(redis.RedisError, OSError):
                 await self._listener.unsubscribe(post.place.wake_channel)
@@ -156,8 +166,12 @@ class Scheduler:
     async def _leave(self) -> None:
         for post in self._posts.values():
             await self._give_up(post)
+        registry = keys.schedulers(self._namespace)
         with contextlib.suppress(RzschedError):  # else the heartbeat runs out by itself
-            await self._link.execute([calls.attend(keys.schedulers(self._namespace), self.id)])
+            await self._link.execute([
+                calls.attend(registry, self.id),
+                calls.command("PUBLISH", self._regroup_channel, self.id, read=int),
+            ])  # fmt: skip
         await self._link.aclose()
 
     # ---- what is due
@@ -169,10 +183,11 @@ class Scheduler:
             try:
                 promotion: Promotion
                 post.wake.clear()
+                post.sleeps_until_ms = float("inf")  # until the answer is here, any earlier job may be news
                 (promotion,) = await self._link.execute(
                     [calls.promote(post.place, self.id, settings.lease_s, settings.batch)]
                 )
-            except RzschedError as error:
+            except Exception as error:  # RzschedError, or what a foreign hand put where it does not belong
                 self._say_unreachable(error)
                 await asyncio.sleep(next(delays))
                 continue
@@ -199,7 +214,7 @@ class Scheduler:
             try:
                 connections = redis.asyncio.Redis(connection_pool=await self._link.pool())
                 async with connections.pubsub(ignore_subscribe_messages=True) as listener:
-                    await listener.subscribe(f"{keys.schedulers(self._namespace)}:wake")
+                    await listener.subscribe(self._regroup_channel)
                     self._listener = listener
                     await self._subscribe_all(listener)
                     delays = backoff_delays(float("inf"))
@@ -220,7 +235,11 @@ class Scheduler:
             post.wake.set()
 
     def _hear(self, message: dict[str, Any]) -> None:
-        channel, earliest = message["channel"].decode(), float(message["data"])
+        channel = message["channel"].decode()
+        if channel == self._regroup_channel:
+            self._regroup.set()
+            return
+        earliest = float(message["data"])
         for post in self._posts.values():
             if post.place.wake_channel == channel and earliest < post.sleeps_until_ms:
                 post.wake.set()
@@ -237,7 +256,7 @@ class Scheduler:
                     if loop.time() >= prune_at:
                         await self._link.execute([self._prune(post.place)])
                         prune_at = loop.time() + PRUNE_EVERY_S
-            except RzschedError as error:
+            except Exception as error:
                 self._say_unreachable(error)
             await asyncio.sleep(self._settings.idle_s)
 

@@ -23,6 +23,7 @@ from rzsched.app import App
 from rzsched.config import SchedulerSettings, WorkerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.errors import RzschedError
+from rzsched.reporter import Reporter
 from rzsched.scheduler import Scheduler, new_member_id, recover
 
 _log = logging.getLogger("rzsched.supervisor")
@@ -59,11 +60,15 @@ class Supervisor:
         self._link = AsyncLink(app.url, LinkSettings(command_timeout_s=10, retry_s=1))
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
+        self._changed = asyncio.Event()
+        """Set when a worker that could not run may be tried again at once."""
+        self._reporter = Reporter(app, new_member_id())
         self._exit_code = 0
 
     def stop(self) -> None:
         """Pass the wish to stop on to the children; a second call hurries them."""
         self._stopping.set()
+        self._changed.set()
         self._signal_children()
 
     def _signal_children(self) -> None:
@@ -75,8 +80,9 @@ class Supervisor:
         """Serve; give the exit code."""
         slots = [asyncio.create_task(self._keep_slot()) for _ in range(self._processes)]
         helpers = [asyncio.create_task(self._watch_files())] if self._reload else []
-        scheduler = Scheduler(self._app.url, self._app.namespace, SchedulerSettings()) if self._settings.scheduler else None
-        if scheduler is not None:
+        scheduler = None
+        if self._settings.scheduler:
+            scheduler = Scheduler(self._app.url, self._app.namespace, SchedulerSettings(), notice=self._reporter.recovered)
             helpers.append(asyncio.create_task(scheduler.run()))
         await asyncio.gather(*slots)
         if scheduler is not None:
@@ -85,31 +91,33 @@ class Supervisor:
         for helper in helpers:
             helper.cancel()
         await asyncio.gather(*helpers, return_exceptions=True)
+        await self._reporter.close()
         await self._link.aclose()
         return self._exit_code
 
     async def _keep_slot(self) -> None:
         """Start a worker, and another one whenever it dies."""
         delays = backoff_delays(float("inf"), first_s=0.1, most_s=10)
-        is_first = True
+        may_start = False
         while not self._stopping.is_set():
             begun = time.monotonic()
             worker_id, code = await self._run_child()
             lived_s = time.monotonic() - begun
+            has_started, may_start = may_start, True
             if self._stopping.is_set() or code == 0:
                 if code == 0 and not self._stopping.is_set() and not self._settings.burst:
                     continue  # told to stop from outside, or by a reload
                 return
-            if is_first and code > 0 and lived_s < STARTED_S:
+            if not has_started and code > 0 and lived_s < STARTED_S:
                 self._exit_code = code
                 self.stop()
                 return
-            is_first = False
             _log.error("worker died id=%s exit=%d: its jobs go back at once", worker_id, code)
             await self._hand_back(worker_id)
-            if lived_s < STARTED_S:
+            if lived_s < STARTED_S and not self._stopping.is_set():
+                self._changed.clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stopping.wait(), next(delays))
+                    await asyncio.wait_for(self._changed.wait(), next(delays))
             else:
                 delays = backoff_delays(float("inf"), first_s=0.1, most_s=10)
 
@@ -139,6 +147,7 @@ class Supervisor:
                     place = keys.partition(self._app.namespace, queue, number)
                     for found in await recover(self._link, place, worker=worker_id):
                         _log.warning("recovered job=%s outcome=%s from worker=%s", found.id, found.what, worker_id)
+                        self._reporter.recovered(place, found)
                     await self._link.execute([calls.release(place, worker_id, leave=True)])
             await self._link.execute([calls.attend(keys.workers(self._app.namespace), worker_id)])
         except RzschedError as error:
@@ -148,6 +157,7 @@ class Supervisor:
         """Have the children stop when the code changes; each slot starts a new one."""
         async for changes in watchfiles.awatch(Path.cwd(), watch_filter=watchfiles.PythonFilter()):
             _log.info("code changed (%d files): workers start again", len(changes))
+            self._changed.set()
             self._signal_children()
 
 

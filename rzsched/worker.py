@@ -57,12 +57,12 @@ class Worker:
             self._link, self.id, self._lease_ms, settings.concurrency, begin=self._begin, note=self._reporter.noted,
             may_claim=self._may_claim, known=self._known, rejoin=self._join,
         )  # fmt: skip
-        self._crew = Crew(settings, self._reporter, self._runs, settle=self._pump.settle, slot_free=self._slot_free)
+        self._crew = Crew(settings, self._reporter, self._runs, settle=self._pump.settle, slots_free=self._slots_free)
         self._keeper = LeaseKeeper(app.url, self._card, self._runs, self._crew.stop_run_from_thread, self._regained)
 
     @property
-    def has_busy_threads(self) -> bool:
-        return self._crew.has_busy_threads
+    def has_stuck_handlers(self) -> bool:
+        return self._crew.has_stuck_handlers
 
     def stop(self) -> None:
         """Stop claiming and let running jobs end; a second call hands them back now."""
@@ -74,10 +74,15 @@ class Worker:
     # ---- what the parts say to each other
 
     def _begin(self, place: Partition, claimed: list[calls.Claimed], sent: float) -> None:
-        self._crew.begin(place, claimed, sent)
+        if not self._pump.closing:
+            self._crew.begin(place, claimed, sent)
+            return
+        for one in claimed:  # a claim that was under way when the worker was told to stop
+            self._pump.settle(place, ("RELEASED", one.id, one.fence, one.entry, "", "0", ""))
+        self._slots_free(len(claimed), True)
 
-    def _slot_free(self, pressing: bool) -> None:
-        self._pump.free += 1
+    def _slots_free(self, count: int, pressing: bool) -> None:
+        self._pump.free += count
         if pressing:
             self._pump.wake()
 
@@ -168,7 +173,7 @@ class Worker:
                         message = await listener.get_message(timeout=5)
                         if message:
                             self._crew.cancel(message["data"].decode("utf-8", "replace"))
-            except (redis.RedisError, OSError) as error:
+            except (redis.RedisError, OSError, RzschedError) as error:
                 _log.debug("listening again for cancels: %s", type(error).__name__)
                 await asyncio.sleep(next(delays))
 
@@ -262,18 +267,17 @@ def run_worker(app: App, settings: WorkerSettings, worker_id: str | None = None)
 
     Raises ConnectionFailed for refused credentials or with `wait_for_server` off, ServerUnsuitable.
     """
-    worker = asyncio.run(_serve(app, settings, worker_id))
-    if worker.has_busy_threads:
-        # Plain handlers whose jobs were handed back may still run: every effect they have from now on is stale.
-        logging.shutdown()
-        os._exit(0)
+    asyncio.run(_serve(app, settings, worker_id))
     return 0
 
 
-async def _serve(app: App, settings: WorkerSettings, worker_id: str | None) -> Worker:
+async def _serve(app: App, settings: WorkerSettings, worker_id: str | None) -> None:
     worker = Worker(app, settings, worker_id)
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, worker.stop)
     await worker.run()
-    return worker
+    if worker.has_stuck_handlers:
+        # Their jobs were handed back: every effect they have from now on is stale. Nothing else ends them.
+        logging.shutdown()
+        os._exit(0)

@@ -1,4 +1,4 @@
-"""What producer tests share: one face for both clients, a hand that plays the worker, a front between client and server."""
+"""What producer tests share: one face for both clients, a hand that plays the worker, a front before the server."""
 
 import asyncio
 import threading
@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 from rzsched import calls, keys
 from rzsched.aio import AsyncClient
@@ -140,7 +141,6 @@ class Front:
                 answers = asyncio.create_task(self._answer(server_reader, writer, cutting))
             while (found := await _read_command(reader)) is not None:
                 raw, command = found
-                await asyncio.sleep(self._delay_s / 2)
                 refused = self.refuse(command)
                 if refused is not None:
                     writer.write(refused)
@@ -148,7 +148,7 @@ class Front:
                 if self.cut(command):
                     cutting.set()
                 assert server_writer is not None
-                server_writer.write(raw)
+                self._later(server_writer.write, raw)
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -162,13 +162,18 @@ class Front:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cutting: asyncio.Event) -> None:
         try:
             while data := await reader.read(1 << 16):
-                await asyncio.sleep(self._delay_s / 2)
                 if cutting.is_set():
                     writer.transport.abort()
                     return
-                writer.write(data)
+                self._later(writer.write, data)
         except OSError:
             pass
+
+    def _later(self, write: Callable[[bytes], None], data: bytes) -> None:
+        if self._delay_s:
+            self._loop.call_later(self._delay_s / 2, write, data)
+        else:
+            write(data)
 
 
 async def _read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes]] | None:
@@ -184,6 +189,12 @@ async def _read_command(reader: asyncio.StreamReader) -> tuple[bytes, list[bytes
     return b"".join(raw), words
 
 
+def port_of(url: str) -> int:
+    port = urlsplit(url).port
+    assert port is not None
+    return port
+
+
 @contextmanager
 def closing_hand(url: str, namespace: str = "rz") -> Iterator[Hand]:
     hand = Hand(url, namespace=namespace)
@@ -194,6 +205,6 @@ def closing_hand(url: str, namespace: str = "rz") -> Iterator[Hand]:
 
 
 def all_that_shows(error: BaseException) -> str:
-    """Give everything that a log, a debugger or an error tracker could show of an error, its frames' locals included."""
+    """Give all that a log, a debugger or an error tracker could show of an error, its frames' locals included."""
     shown = "".join(traceback.TracebackException.from_exception(error, capture_locals=True).format())
     return f"{shown}\n{error!r}\n{error}\n{error.args!r}\n{vars(error)!r}\n{error.__cause__!r}\n{error.__context__!r}"

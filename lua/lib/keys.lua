@@ -18,6 +18,15 @@ local function field(values, name)
   return ''
 end
 
+-- Returns the group of the workers, flat, {} where there is none: a stream may have other groups beside it.
+local function workers_group(priority)
+  local groups = redis.pcall('XINFO', 'GROUPS', ready_key(priority))
+  for _, group in ipairs(groups.err and {} or groups) do
+    if field(group, 'name') == 'workers' then return group end
+  end
+  return {}
+end
+
 -- Returns a job's hash as a table, and flat as it came.
 local function read_job(id)
   local job, flat = {}, redis.call('HGETALL', job_key(id))

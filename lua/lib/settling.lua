@@ -94,17 +94,25 @@ local function withdraw(id, entry)
   redis.call('ZREM', scheduled, id)
 end
 
--- Take the locks that are the caller's, all in one step, and say which they are. This is the first of the writes
--- and needs no memory, so a full server still lets a worker finish.
+-- Take the locks that are the caller's, up to 1,000 in one step, and say which they are. This is the first of the
+-- writes and needs no memory, so a full server still lets a worker finish.
 local function take_locks(worker, count)
-  local lock_keys, own_keys, owned = {}, {}, {}
-  for run = 1, count do lock_keys[run] = lock_key(ARGV[run * 7 + 1]) end
-  local holders = count > 0 and redis.call('MGET', unpack(lock_keys)) or {}
-  for run = 1, count do
-    owned[run] = holders[run] == worker .. '#' .. ARGV[run * 7 + 2]
-    if owned[run] then own_keys[#own_keys + 1] = lock_keys[run] end
+  local owned, holders, taken = {}, {}, {}
+  for first = 1, count, 1000 do
+    local last, lock_keys, own_keys = math.min(first + 999, count), {}, {}
+    for run = first, last do lock_keys[#lock_keys + 1] = lock_key(ARGV[run * 7 + 1]) end
+    for index, holder in ipairs(redis.call('MGET', unpack(lock_keys))) do
+      local run, key = first + index - 1, lock_keys[index]
+      -- The same run again in this batch is a repetition, as it is in the next.
+      holders[run] = not taken[key] and holder
+      owned[run] = holders[run] == worker .. '#' .. ARGV[run * 7 + 2]
+      if owned[run] then
+        own_keys[#own_keys + 1] = key
+        taken[key] = true
+      end
+    end
+    if #own_keys > 0 then redis.call('DEL', unpack(own_keys)) end
   end
-  if #own_keys > 0 then redis.call('DEL', unpack(own_keys)) end
   return owned, holders
 end
 
@@ -124,26 +132,31 @@ local function settle(owned, holder, outcome, id, fence, entry, a, b, c)
 end
 
 -- The first entry of a stream that has not ended: the first pending one, else the first not delivered.
-local function first_unfinished(stream)
+local function first_unfinished(priority, stream)
   local pending = redis.call('XPENDING', stream, 'workers', '-', '+', 1)[1]
   if pending then return pending[1] end
-  local delivered = field(redis.call('XINFO', 'GROUPS', stream)[1], 'last-delivered-id')
+  local delivered = field(workers_group(priority), 'last-delivered-id')
   local ms, sequence = string.match(delivered, '^(%d+)%-(%d+)$')
   return ms .. '-' .. text(tonumber(sequence) + 1)
 end
 
 -- Entries end in order, mostly, and to trim the head of a stream costs a thirtieth of deleting its entries one by
 -- one. What stands before the first unfinished entry has ended, if the group knew each of these entries.
-local function remove_entries(stream, stream_ids)
+local function remove_entries(priority, stream_ids)
+  local stream = ready_key(priority)
   local known, trimmed = redis.call('XACK', stream, 'workers', unpack(stream_ids)), 0
   if #stream_ids > 1 and known == #stream_ids then
-    trimmed = redis.call('XTRIM', stream, 'MINID', first_unfinished(stream))
+    trimmed = redis.call('XTRIM', stream, 'MINID', first_unfinished(priority, stream))
   end
   if trimmed < #stream_ids then redis.call('XDEL', stream, unpack(stream_ids)) end
 end
 
 local function settle_batch()
-  for priority, stream_ids in pairs(acknowledged) do remove_entries(ready_key(priority), stream_ids) end
+  for priority, stream_ids in pairs(acknowledged) do
+    for first = 1, #stream_ids, 1000 do
+      remove_entries(priority, {unpack(stream_ids, first, math.min(first + 999, #stream_ids))})
+    end
+  end
   for name, number in pairs(counted) do redis.call('HINCRBY', stats, name, number) end
   if delayed then wake_scheduler(delayed_ids) end
   announce(ended)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+
 from rzsched import calls, keys
 from rzsched.client import Client
 from rzsched.job import LAST_MS, State
@@ -42,9 +43,11 @@ def test_past_and_negative_times_run_once_now(client: Client, raw: Any, said: di
     "said",
     [
         {"delay": float("nan")}, {"delay": float("inf")}, {"delay": float("-inf")}, {"delay": "5"}, {"delay": True},
-        {"delay": b"5"}, {"delay": [5]}, {"delay": 10**18}, {"delay": 10**400}, {"delay": 1e300}, {"delay": timedelta.max},
-        {"run_at": float("nan")}, {"run_at": float("inf")}, {"run_at": "2030-01-01"}, {"run_at": True}, {"run_at": 1.8e12},
-        {"run_at": 10**18}, {"run_at": 10**5000}, {"run_at": datetime.max}, {"run_at": datetime(2030, 1, 1)},  # noqa: DTZ001
+        {"delay": b"5"}, {"delay": [5]}, {"delay": 10**18}, {"delay": 10**400}, {"delay": 1e300},
+        {"delay": timedelta.max},
+        {"run_at": float("nan")}, {"run_at": float("inf")}, {"run_at": "2030-01-01"}, {"run_at": True},
+        {"run_at": 1.8e12},
+        {"run_at": 10**18}, {"run_at": 10**5000}, {"run_at": datetime.max}, {"run_at": datetime(2030, 1, 1)},
         {"run_at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))}, {"run_at": timedelta(1)},
         {"run_at": 1, "delay": 0}, {"run_at": datetime.now(UTC).date()},
     ],

@@ -6,12 +6,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from rzsched import keys
+
+from rzsched import keys, operations
 from rzsched.client import Client
 from rzsched.codec import decode_payload
+from rzsched.connect import LinkSettings, SyncLink
 from rzsched.errors import JobNotFound
 from rzsched.job import JobSpec, State
-
 from tests.conftest import Process
 from tests.producer import Hand, closing_hand
 from tests.states import assert_one_place
@@ -51,7 +52,8 @@ def bury(client: Client, hand: Hand, count: int) -> list[str]:
 
 
 def test_a_replayed_job_is_the_same_job_with_fresh_attempts(client: Client, hand: Hand, raw: Any) -> None:
-    job_id = client.schedule_job("t", args=PAYLOAD, priority=7, idempotency_key="k", max_retries=4, timeout=9, expires=600)
+    said: dict[str, Any] = {"priority": 7, "idempotency_key": "k", "max_retries": 4, "timeout": 9, "expires": 600}
+    job_id = client.schedule_job("t", args=PAYLOAD, **said)
     before = raw.hgetall(PLACE.job(job_id))
     for replays in (1, 2):
         hand.die(error=f"boom {replays}", key="k")
@@ -109,13 +111,16 @@ def test_a_replay_that_is_killed_in_the_middle_is_resumed(
     assert sorted(ready_ids(raw)) == sorted(ids)
 
 
-def test_what_dies_again_meanwhile_waits_for_the_next_replay(client: Client, hand: Hand, raw: Any) -> None:
+def test_what_dies_again_meanwhile_waits_for_the_next_replay(
+    client: Client, hand: Hand, raw: Any, redis_url: str
+) -> None:
+    link = SyncLink(redis_url, LinkSettings())
     bury(client, hand, 600)
-    plan = client_plan(client)
+    plan = operations.replay_dead(client.space, "default")
     steps = next(plan)
     pages = 0
     while True:
-        answers = client._link.execute(steps)
+        answers = link.execute(steps)
         if getattr(steps[0], "script", "") == "replay":
             pages += 1
             hand.die_all("default", len(ready_ids(raw)))
@@ -124,14 +129,9 @@ def test_what_dies_again_meanwhile_waits_for_the_next_replay(client: Client, han
         except StopIteration as stop:
             assert stop.value == 600
             break
+    link.close()
     assert pages == 2
     assert raw.xlen(PLACE.dead) == 600
-
-
-def client_plan(client: Client) -> Any:
-    from rzsched import operations
-
-    return operations.replay_dead(client.space, "default")
 
 
 def test_a_job_whose_key_another_holds_is_refused_and_stays_dead(client: Client, hand: Hand, raw: Any) -> None:

@@ -6,27 +6,26 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+
 from rzsched import keys
 from rzsched.client import Client
 from rzsched.codec import decode_payload
 from rzsched.errors import JobNotFound
 from rzsched.job import JobSpec
-
 from tests.conftest import Process
 from tests.producer import Hand, closing_hand
 from tests.states import assert_one_place
 
 PLACE = keys.partition("rz", "default", 0)
+KILLS = 25
 RACE = """
 import sys
 from rzsched.client import Client
 with Client(sys.argv[1]) as client:
-    client.queues()
-    print("ready", flush=True)
-    while not client._link.pool.get_connection() or not __import__("os").path.exists(sys.argv[2]):
-        break
+    while not client.queue_stats("start").ready:
+        pass
     for index in range(200):
-        job_id = client.schedule_job("t", args=(sys.argv[3],), idempotency_key=f"race-{index}")
+        job_id = client.schedule_job("t", args=(sys.argv[2],), idempotency_key=f"race-{index}")
         print(index, job_id, job_id.created)
 """
 KEYED = """
@@ -62,7 +61,8 @@ def test_twenty_threads_with_one_key_make_one_job(client: Client, raw: Any, redi
     with ThreadPoolExecutor(20) as threads:
         for index in range(50):
             key = f"k{index}"
-            ids = list(threads.map(lambda each, key=key: each.schedule_job("t", idempotency_key=key), clients))  # type: ignore[misc]
+            futures = [threads.submit(each.schedule_job, "t", idempotency_key=key) for each in clients]
+            ids = [future.result() for future in futures]
             assert len(set(ids)) == 1
             assert sum(job_id.created for job_id in ids) == 1
     for each in clients:
@@ -70,13 +70,15 @@ def test_twenty_threads_with_one_key_make_one_job(client: Client, raw: Any, redi
     assert raw.xlen(PLACE.ready[5]) == 50
 
 
-def test_processes_with_the_same_keys_make_one_job_a_key(client: Client, raw: Any, redis_url: str, run_python: Any) -> None:
-    code = RACE[: RACE.index("    while not")] + RACE[RACE.index("    for index") :]
-    processes: list[Process] = [run_python(code, redis_url, "-", str(number)) for number in range(4)]
+def test_processes_with_the_same_keys_make_one_job_a_key(
+    client: Client, raw: Any, redis_url: str, run_python: Any
+) -> None:
+    processes: list[Process] = [run_python(RACE, redis_url, str(number)) for number in range(4)]
+    client.schedule_job("t", queue="start")
     found: dict[str, list[tuple[str, str]]] = {}
     for process in processes:
         assert process.wait(60) == 0, process.output()
-        for line in process.output().splitlines()[1:]:
+        for line in process.output().splitlines():
             index, job_id, created = line.split()
             found.setdefault(index, []).append((job_id, created))
     assert len(found) == 200
@@ -154,7 +156,7 @@ def test_a_client_killed_in_the_call_leaves_no_key_without_a_job(
     client: Client, raw: Any, redis_url: str, run_python: Any
 ) -> None:
     first = 0
-    for _ in range(12):
+    for _ in range(KILLS):
         process: Process = run_python(KEYED, redis_url, str(first))
         # Killed while it enqueues as fast as it can: after this many, at whatever byte it is.
         while raw.xlen(PLACE.ready[5]) < first + 20:
@@ -162,7 +164,8 @@ def test_a_client_killed_in_the_call_leaves_no_key_without_a_job(
         process.send_signal(signal.SIGKILL)
         process.wait()
         first = raw.xlen(PLACE.ready[5])
-    holders = {key[len(PLACE.base + "idem:") :].decode(): raw.get(key).decode() for key in raw.keys(PLACE.base + "idem:*")}
+    stored = raw.keys(PLACE.base + "idem:*")
+    holders = {key.decode().partition("idem:")[2]: raw.get(key).decode() for key in stored}
     assert len(holders) == first
     for key, holder in holders.items():
         again = client.schedule_job("t", idempotency_key=key)

@@ -7,13 +7,13 @@ import struct
 from typing import Any
 
 import redis
+
 from rzsched import keys
 from rzsched.aio import AsyncClient
 from rzsched.client import Client
 from rzsched.codec import decode_payload
 from rzsched.job import JobSpec
-
-from tests.producer import Front
+from tests.producer import Front, port_of
 from tests.states import assert_one_place
 
 PLACE = keys.partition("rz", "default", 0)
@@ -22,7 +22,7 @@ CHILDREN, JOBS_EACH = 50, 20
 
 async def test_cancelled_calls_leave_no_reply_to_others(redis_url: str, raw: Any) -> None:
     rng = random.Random(46)
-    with Front(int(redis_url.rsplit(":", 1)[1].split("/")[0]), 0.05) as front:
+    with Front(port_of(redis_url), 0.05) as front:
         async with AsyncClient(front.url) as client:
             known = dict(enumerate(await client.schedule_many([JobSpec("t", args=(f"known {i}",)) for i in range(50)])))
             loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 import redis
+
 from rzsched import keys, operations
 from rzsched.aio import AsyncClient
 from rzsched.client import Client
@@ -27,7 +28,6 @@ from rzsched.errors import (
 )
 from rzsched.job import JobId, JobOptions, JobSpec, State
 from rzsched.retry import Backoff
-
 from tests.conftest import OwnServer
 from tests.producer import Face, Hand, closing_hand
 from tests.states import assert_one_place
@@ -113,13 +113,15 @@ async def test_a_task_gives_its_name_and_options_and_the_call_wins(client: Face,
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ({"args": "abc"}, TypeError), ({"args": (object(),)}, PayloadError), ({"kwargs": {"a": "x" * (2 << 20)}}, PayloadTooLarge),
+        ({"args": "abc"}, TypeError), ({"args": (object(),)}, PayloadError),
+        ({"kwargs": {"a": "x" * (2 << 20)}}, PayloadTooLarge),
         ({"kwargs": {1: 2}}, TypeError), ({"run_at": 1, "delay": 1}, ValueError), ({"queue": "a:b"}, InvalidName),
         ({"priority": 10}, ValueError), ({"priority": True}, TypeError), ({"max_retries": -1}, ValueError),
         ({"max_retries": 1.0}, TypeError), ({"backoff": 5}, TypeError), ({"idempotency_key": ""}, InvalidName),
-        ({"idempotency_key": "x" * 513}, InvalidName), ({"idempotency_ttl": 0}, ValueError), ({"timeout": 0}, ValueError),
+        ({"idempotency_key": "x" * 513}, InvalidName), ({"idempotency_ttl": 0}, ValueError),
+        ({"timeout": 0}, ValueError),
         ({"expires": -1}, ValueError), ({"retention": -1}, ValueError), ({"retention": float("nan")}, ValueError),
-        ({"run_at": datetime(2030, 1, 1)}, ValueError),  # noqa: DTZ001
+        ({"run_at": datetime(2030, 1, 1)}, ValueError),
     ],
 )  # fmt: skip
 async def test_bad_arguments_are_refused_before_anything_is_written(
@@ -187,7 +189,8 @@ async def test_chunk_edges(client: Face, raw: Any, count: int) -> None:
 
 
 async def test_duplicates_in_one_chunk_give_one_job(client: Face, raw: Any) -> None:
-    ids = await client.schedule_many([JobSpec("t", args=(index,), idempotency_key=f"k{index % 3}") for index in range(9)])
+    specs = [JobSpec("t", args=(index,), idempotency_key=f"k{index % 3}") for index in range(9)]
+    ids = await client.schedule_many(specs)
     assert ids == ids[:3] * 3
     assert [job_id.created for job_id in ids] == [True] * 3 + [False] * 6
     assert counts(raw) == (0, 3)
@@ -359,7 +362,8 @@ async def test_dead_jobs_are_listed_by_pages_past_ten_thousand(redis_url: str, h
 async def test_a_dead_job_says_what_it_was(client: Face, hand: Hand, raw: Any) -> None:
     job_id = await client.schedule_job("t")
     hand.die(error="é\nno use")
-    raw.xadd(keys.partition("rz", "default", 0).dead, {"id": "", "task": "", "error": "x", "attempts": "0", b"\xff": b"\x00"})
+    by_another_hand = {"id": "", "task": "", "error": "x", "attempts": "0", b"\xff": b"\x00"}
+    raw.xadd(keys.partition("rz", "default", 0).dead, by_another_hand)
     mine, foreign = await client.list_dead("default")
     assert (mine.id, mine.task, mine.queue, mine.error, mine.attempts) == (job_id, "t", "default", "é\nno use", 1)
     assert abs(mine.died_at - datetime.now(UTC)) < timedelta(seconds=5)
@@ -419,8 +423,10 @@ async def test_a_queue_is_counted(client: Face, hand: Hand) -> None:
 async def test_live_workers_are_listed(client: Face, raw: Any) -> None:
     assert await client.workers() == []
     seconds, _ = raw.time()
-    raw.zadd(keys.workers("rz"), {"w1": (seconds + 60) * 1000, "gone": (seconds - 60) * 1000, "w0": (seconds + 60) * 1000})
-    told = {"host": "h", "pid": 5, "queues": ["a"], "concurrency": 9, "running": 1, "lease": 15.0, "started_at_ms": 1000}
+    later, earlier = (seconds + 60) * 1000, (seconds - 60) * 1000
+    raw.zadd(keys.workers("rz"), {"w1": later, "gone": earlier, "w0": later})
+    told = {"host": "h", "pid": 5, "queues": ["a"], "concurrency": 9, "running": 1, "lease": 15.0}
+    told["started_at_ms"] = 1000
     raw.set(keys.worker_info("rz", "w1"), msgpack.packb(told))
     bare, worker = await client.workers()
     assert (bare.id, worker.id, worker.pid, worker.queues) == ("w0", "w1", 5, ("a",))
@@ -498,7 +504,9 @@ async def test_the_operations_are_the_same_for_both_clients() -> None:
             assert getattr(kind, name).__wrapped__ is getattr(operations, name)
 
 
-def test_a_loop_that_ends_without_aclose_neither_hangs_nor_keeps_anything(own_server: OwnServer, run_python: Any) -> None:
+def test_a_loop_that_ends_without_aclose_neither_hangs_nor_keeps_anything(
+    own_server: OwnServer, run_python: Any
+) -> None:
     server = own_server()
     code = """
 import asyncio, gc, os, sys, warnings

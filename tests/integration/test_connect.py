@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 import redis
+
 from rzsched import calls, keys
 from rzsched.aio import AsyncClient
 from rzsched.client import Client
@@ -17,12 +18,12 @@ from rzsched.connect import CredentialsRefused, check_url, describe_url
 from rzsched.errors import ConnectionFailed, JobNotFound, RzschedError, ServerUnsuitable
 from rzsched.job import JobSpec, State
 from rzsched.scripts import script
-
 from tests.conftest import OwnServer
-from tests.producer import Face, Front, all_that_shows
+from tests.producer import Face, Front, all_that_shows, port_of
 from tests.servers import free_port
 from tests.states import assert_one_place
 
+TOO_OLD = b"$29\r\n# Server\r\nredis_version:6.0.9\r\n"
 PASSWORD = "p@ss/#w0rd:?%41&é"
 Connect = Callable[[str], Face]
 
@@ -127,7 +128,7 @@ async def test_options_in_a_url_do_not_change_how_answers_are_read(connect: Conn
 
 async def test_a_server_that_is_too_old(connect: Connect) -> None:
     with Front(0) as stub:
-        stub.refuse = lambda command: b"$29\r\n# Server\r\nredis_version:6.0.9\r\n" if command[0] == b"INFO" else b"+OK\r\n"
+        stub.refuse = lambda command: TOO_OLD if command[0] == b"INFO" else b"+OK\r\n"
         error = await failure_of(connect(stub.url))
     assert isinstance(error, ServerUnsuitable)
     assert "6.0.9" in str(error)
@@ -232,7 +233,7 @@ async def test_a_restart_of_the_server_between_calls(connect: Connect, own_serve
 
 
 async def test_an_answer_lost_on_the_way_doubles_nothing(connect: Connect, redis_url: str, raw: Any) -> None:
-    with Front(int(redis_url.rsplit(":", 1)[1].split("/")[0])) as front:
+    with Front(port_of(redis_url)) as front:
         client = connect(front.url)
         await client.schedule_job("t")
         cuts = 0
@@ -257,7 +258,7 @@ async def test_an_answer_lost_on_the_way_doubles_nothing(connect: Connect, redis
 
 
 async def test_a_lost_answer_to_what_may_not_be_repeated_is_an_error(connect: Connect, redis_url: str) -> None:
-    with Front(int(redis_url.rsplit(":", 1)[1].split("/")[0])) as front:
+    with Front(port_of(redis_url)) as front:
         client = connect(front.url)
         job_id = await client.schedule_job("t")
         with pytest.raises(JobNotFound):
@@ -277,16 +278,15 @@ async def test_a_lost_answer_to_what_may_not_be_repeated_is_an_error(connect: Co
 
 
 async def test_only_the_call_that_may_not_be_repeated_fails_with_a_shared_trip(redis_url: str) -> None:
-    with Front(int(redis_url.rsplit(":", 1)[1].split("/")[0])) as front:
+    with Front(port_of(redis_url)) as front:
         async with AsyncClient(front.url) as client:
             job_id = await client.schedule_job("t")
             with pytest.raises(RzschedError):
                 await client.cancel_job("default.0.unknown")
             once = [True]
             front.cut = lambda command: is_script(command, "cancel") and bool(once) and once.pop()
-            cancelled, status, new = await asyncio.gather(
-                client.cancel_job(job_id), client.get_job_status(job_id), client.schedule_job("t"), return_exceptions=True
-            )
+            together = client.cancel_job(job_id), client.get_job_status(job_id), client.schedule_job("t")
+            cancelled, status, new = await asyncio.gather(*together, return_exceptions=True)
             assert isinstance(cancelled, ConnectionFailed)
             assert not isinstance(status, BaseException) and status.id == job_id
             assert not isinstance(new, BaseException) and new.created

@@ -218,6 +218,32 @@ def test_the_same_finish_again_changes_nothing(stage: Stage, what: str) -> None:
     assert (stage.job(run.id), stage.check().counts) == (before, counts)
 
 
+@pytest.mark.parametrize("what", ["SUCCEEDED", "RETRY", "DEAD", "CANCELLED", "RELEASED"])
+@pytest.mark.parametrize("delay", ["0", "60000"])
+def test_the_same_run_twice_in_one_batch_is_settled_once(stage: Stage, what: str, delay: str) -> None:
+    run = start(stage, "w")
+    sent = outcome(what, run, "x", delay)
+    assert set(stage.finish("w", sent, sent).notes) == {run.id}
+    assert len(stage.claim("w")) == (what in {"RETRY", "RELEASED"} and delay == "0")
+
+
+def test_another_group_on_the_stream_costs_no_job(stage: Stage) -> None:
+    jobs = stage.enqueue_many([{}] * 5).ids
+    stage.run(calls.join(stage.place, 15, []))
+    stage.raw.xgroup_create(stage.place.ready[5], "a-debugger", "$")
+    runs = stage.claim("w", 3)
+    assert stage.finish("w", *(outcome("SUCCEEDED", run) for run in runs)).notes == {}
+    assert stage.run(calls.measure(stage.place, stage.now)).ready == 2
+    assert [run.id for run in stage.claim("w")] == jobs[3:]
+
+
+def test_a_batch_of_any_size_is_settled_in_one_call(stage: Stage) -> None:
+    for _ in range(3):
+        stage.enqueue_many([{}] * 3000)
+    runs = stage.claim("w", 9000)
+    assert stage.finish("w", *(outcome("SUCCEEDED", run) for run in runs)).notes == {}
+
+
 def test_a_key_that_somebody_else_holds_by_now_stays_theirs(stage: Stage) -> None:
     run = start(stage, "w", idempotency_key="k")
     _dead(stage, run)

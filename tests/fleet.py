@@ -1,0 +1,224 @@
+"""Worker and scheduler processes for tests, and where their handlers meet the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+
+from rzsched import Client, keys
+from tests.conftest import ROOT, Process
+from tests.servers import die_with_parent, end_group
+from tests.states import assert_one_place
+
+PATIENCE_S = 20.0
+_POLL_S = 0.01
+
+
+def until(condition: Callable[[], Any], what: str = "", limit_s: float = PATIENCE_S) -> Any:
+    """Poll for what has no event; give the first true value."""
+    deadline = time.monotonic() + limit_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"it never came: {what or condition}"
+        time.sleep(_POLL_S)
+    return value
+
+
+class Visit:
+    """A handler at the stand: what it said, and the way to answer it."""
+
+    def __init__(self, told: dict[str, Any], connection: socket.socket) -> None:
+        self.told = told
+        self._connection = connection
+
+    def __getitem__(self, name: str) -> Any:
+        return self.told[name]
+
+    def say(self, word: str = "go") -> None:
+        with self._connection, suppress(OSError):  # it may have been killed
+            self._connection.sendall(word.encode() + b"\n")
+
+
+class Stand:
+    """A unix socket where handlers of worker processes meet the test."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "stand"
+        self._visits: list[Visit] = []
+        self._came = threading.Condition()
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen(512)
+        self._thread = threading.Thread(target=self._receive, daemon=True)
+        self._thread.start()
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            connection.settimeout(PATIENCE_S)
+            line = b""
+            while not line.endswith(b"\n") and (data := connection.recv(4096)):
+                line += data
+            if not line:
+                connection.close()
+                continue
+            with self._came:
+                self._visits.append(Visit(json.loads(line), connection))
+                self._came.notify_all()
+
+    def next(self, name: str | None = None, limit_s: float = PATIENCE_S) -> Visit:
+        """Wait for the next handler, or for the one of that name."""
+        with self._came:
+            assert self._came.wait_for(lambda: self._find(name) is not None, limit_s), (
+                f"{name!r} did not come; there are {[visit.told for visit in self._visits]}"
+            )
+            visit = self._find(name)
+            assert visit is not None
+            self._visits.remove(visit)
+            return visit
+
+    def _find(self, name: str | None) -> Visit | None:
+        return next((visit for visit in self._visits if name in (None, visit["name"])), None)
+
+    @property
+    def waiting(self) -> list[str]:
+        with self._came:
+            return [visit["name"] for visit in self._visits]
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(5)
+        for visit in self._visits:
+            visit.say("")
+
+
+class Fleet:
+    """The processes of one test on one server."""
+
+    def __init__(self, url: str, target: str = "tests.tasks_app:app") -> None:
+        self.url = url
+        self.target = target
+        self.folder = Path(tempfile.mkdtemp(prefix="rz-"))
+        self.stand = Stand(self.folder)
+        self.client = Client(url)
+        self.redis: Any = redis.Redis.from_url(url, protocol=2)
+        self.place = keys.partition("rz", "default", 0)
+        self._ledger = self.folder / "ledger"
+        self._started: list[Process] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._started:
+            process.send_signal(signal.SIGCONT)
+            end_group(process.pid)
+        for process in self._started:
+            process.wait()
+            print(f"--- {process.args!r}: exit {process.returncode}\n{process.output()}")
+        self.stand.close()
+        self.client.close()
+        self.redis.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ---- processes
+
+    def start(self, *words: str, env: dict[str, str] | None = None, cwd: Path = ROOT, url: str | None = None) -> Process:
+        """Start `rzsched words…`."""
+        path = self.folder / f"process-{len(self._started)}.log"
+        environment = {
+            **os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "RZSCHED_URL": url or self.url,
+            "RZSCHED_TEST_STAND": str(self.stand.path), "RZSCHED_TEST_LEDGER": str(self._ledger), **(env or {}),
+        }  # fmt: skip
+        with path.open("wb") as output:
+            process = Process(
+                [sys.executable, "-m", "rzsched", *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                cwd=cwd, env=environment, start_new_session=True, preexec_fn=die_with_parent(),
+            )  # fmt: skip
+        process.output_path = path
+        self._started.append(process)
+        return process
+
+    def worker(self, *options: str, env: dict[str, str] | None = None, url: str | None = None,
+               wait: bool = True) -> Process:
+        """Start a worker, and wait until it works unless told not to."""
+        process = self.start("worker", *options, "--", self.target, env=env, url=url)
+        if wait:
+            self.wait_for_line(process, "worker started")
+        return process
+
+    def scheduler(self, *options: str) -> Process:
+        process = self.start("scheduler", *options)
+        self.wait_for_line(process, "scheduler started")
+        return process
+
+    def wait_for_line(self, process: Process, text: str, count: int = 1, limit_s: float = PATIENCE_S) -> str:
+        """Wait for a line of output that holds `text`; give the last of `count`."""
+        def lines() -> list[str]:
+            found = [line for line in process.output().splitlines() if text in line]
+            assert len(found) >= count or process.poll() is None, f"it ended first: {process.output()}"
+            return found[:count] if len(found) >= count else []
+
+        return str(until(lines, f"{text!r} in the output:\n{process.output()}", limit_s)[-1])
+
+    def children(self, supervisor: Process, count: int) -> list[int]:
+        """Give the pids of a supervisor's `count` youngest workers, once they work."""
+        self.wait_for_line(supervisor, "worker started", count)
+        return [int(pid) for pid in re.findall(r"worker process started .*pid=(\d+)", supervisor.output())][-count:]
+
+    def stop(self, process: Process, limit_s: float = PATIENCE_S) -> int:
+        process.send_signal(signal.SIGTERM)
+        return process.wait(limit_s)
+
+    def kill(self, process: Process) -> None:
+        """End a process as a crash would; its group goes with it."""
+        end_group(process.pid)
+        process.wait()
+
+    # ---- what happened
+
+    def ledger(self, event: str = "run", job: str | None = None) -> list[dict[str, Any]]:
+        """Give what the handlers wrote, oldest first."""
+        if not self._ledger.exists():
+            return []
+        found = [json.loads(line) for line in self._ledger.read_text().splitlines()]
+        return [each for each in found if each["event"] == event and job in (None, each["job"])]
+
+    def state(self, job_id: str) -> str:
+        return str(self.client.get_job_status(job_id).state)
+
+    def wait_for_state(self, job_id: str, state: str, limit_s: float = PATIENCE_S) -> None:
+        until(lambda: self.state(job_id) == state, f"{job_id} is {state}", limit_s)
+
+    def pending(self, queue: str = "default") -> int:
+        """Count the jobs that workers hold."""
+        place = keys.partition("rz", queue, 0)
+        return sum(self._pending(stream) for stream in place.ready)
+
+    def _pending(self, stream: str) -> int:
+        try:
+            return int(self.redis.xpending(stream, keys.GROUP)["pending"])
+        except redis.ResponseError:
+            return 0
+
+    def check(self) -> None:
+        """Prove that every job is in exactly one place."""
+        assert_one_place(self.client)
