@@ -30,6 +30,7 @@ def answer(options: argparse.Namespace, question: str, measured: str, targets: S
         with Server(options.server) as server:
             version = server.version
             figures = measure(server)
+            cpu_wait_s = server.cpu_wait_s()
     except ServerMissing as error:
         sys.exit(str(error))
     unmet = missed(targets, figures)
@@ -41,6 +42,8 @@ def answer(options: argparse.Namespace, question: str, measured: str, targets: S
         "missed": unmet,
         "met": not unmet,
         "on": f"{version}, Python {platform.python_version()}, {os.cpu_count()} cores",
+        # How much to trust it: on a machine that is busy otherwise this is not small.
+        "server_waited_for_cpu_s": _rounded(cpu_wait_s),
     }
     print(json.dumps(line), flush=True)
     return not unmet

@@ -86,6 +86,14 @@ class Server:
         name = "valkey" if "valkey_version" in info else "redis"
         return f"{name} {info.get('valkey_version') or info['redis_version']}"
 
+    def cpu_wait_s(self) -> float | None:
+        """Give the seconds that the server, ready to run, waited for a core; None where the kernel does not tell."""
+        assert self._process is not None
+        try:
+            return int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError):
+            return None
+
     def _end(self) -> None:
         if self._process is not None:
             self._process.kill()

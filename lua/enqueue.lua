@@ -27,12 +27,19 @@ local function time_ms(run_at)
 end
 
 -- All or none: a malformed call stops here, before the first write.
-local dues, cursor = {}, 4
+local dues, job_keys, cursor = {}, {}, 4
 for index = 1, count do
+  job_keys[index] = job_key(ARGV[cursor])
   dues[index] = assert(time_ms(ARGV[cursor + 1]), 'run_at is not a number')
   cursor = cursor + 7 + assert(tonumber(ARGV[cursor + 6]), 'more_count is not a number')
 end
 assert(cursor == #ARGV + 1, 'count does not fit the arguments')
+
+-- One look at all: mostly no id exists yet.
+local some_exist = false
+for first = 1, count, 500 do
+  some_exist = some_exist or redis.call('EXISTS', unpack(job_keys, first, math.min(first + 499, count))) > 0
+end
 
 local answer, later, later_ids, written = {'OK', '0'}, {}, {}, 0
 cursor = 4
@@ -47,18 +54,18 @@ for index = 1, count do
       answer[#answer + 1] = tostring(index - 1)
       answer[#answer + 1] = holder
     end
-  elseif redis.call('EXISTS', job_key(id)) == 0 then
+  elseif not some_exist or redis.call('EXISTS', job_keys[index]) == 0 then
     written = written + 1
     if key ~= '' then redis.call('SET', idem_key(key), id) end
     if due > now then
-      redis.call('HSET', job_key(id), 'task', task, 'payload', payload, unpack(ARGV, more, last))
+      redis.call('HSET', job_keys[index], 'task', task, 'payload', payload, unpack(ARGV, more, last))
       later[#later + 1] = text(due)
       later[#later + 1] = id
       later_ids[id] = true
     else
       push_ready(id, priority, 'task', task, 'payload', payload, unpack(ARGV, more, last))
     end
-    if clock_is_off then redis.call('HSET', job_key(id), 'created_at', now_text) end
+    if clock_is_off then redis.call('HSET', job_keys[index], 'created_at', now_text) end
   end
 end
 for first = 1, #later, 500 do

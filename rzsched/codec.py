@@ -9,6 +9,7 @@ first item is an empty extension value, the mark. So no encoded value ever holds
 value: packer and unpacker see the whole nesting, and no input makes them recurse without bound.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -16,7 +17,7 @@ from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from msgpack import ExtType, packb, unpackb
+from msgpack import ExtType, Packer, unpackb
 
 from rzsched.errors import PayloadError, PayloadTooLarge
 
@@ -93,6 +94,8 @@ def _parts(args: Sequence[object], kwargs: Mapping[str, object] | None) -> list[
         raise TypeError(f"args: pass a list or a tuple, not {type(args).__name__}")
     if kwargs is None:
         return [list(args)]
+    if not kwargs and type(kwargs) is dict:
+        return [list(args)]
     if not isinstance(kwargs, Mapping):
         raise TypeError(f"kwargs: pass a mapping with str keys, not {type(kwargs).__name__}")
     for key in kwargs:
@@ -103,10 +106,22 @@ def _parts(args: Sequence[object], kwargs: Mapping[str, object] | None) -> list[
     return [list(args), kwargs if type(kwargs) is dict else dict(kwargs)]
 
 
+# A packer is costly to make, and two threads may not share one.
+_local = threading.local()
+
+
+def _packer() -> Packer:
+    packer = getattr(_local, "packer", None)
+    if packer is None:
+        packer = _local.packer = Packer(default=_to_ext, strict_types=True)
+    return packer
+
+
 def _pack(value: object, depth: int) -> bytes:
     try:
-        data: bytes = packb(value, default=_to_ext, strict_types=True)
+        data: bytes = _packer().pack(value)
     except Exception as error:
+        _local.packer = None  # it may hold half a value
         # The packer knows no paths, and utcoffset() of a foreign tzinfo may raise anything.
         raise _Refused(f"cannot be stored ({type(error).__name__})") from None
     if _is_deeper(value, data, depth):

@@ -8,8 +8,6 @@ from functools import lru_cache
 from rzsched.cron_fields import CronFields
 from rzsched.wallclock import DAY_S, EPOCH_DAY, LAST_YEAR
 
-_MONTH_LENGTHS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-
 
 class WallTimes:
     """Search the wall times of a schedule; a wall time is its seconds since 1970-01-01 00:00 on the wall."""
@@ -26,14 +24,10 @@ class WallTimes:
         return len(self._minutes) * len(self._seconds)
 
     def is_possible(self) -> bool:
-        """Tell whether any date of any year matches; every kind of year occurs within 400 years."""
-        return any(
-            self._days_of(month, (first + sum(_MONTH_LENGTHS[: month - 1]) + (leap and month > 2)) % 7, length)
-            for leap in (False, True)
-            for first in range(7)
-            for month in self._months
-            for length in [_MONTH_LENGTHS[month - 1] + (leap and month == 2)]
-        )
+        """Tell whether any date of any year matches."""
+        # The calendar repeats after 400 years, and within them a month of a given length begins on every weekday.
+        shapes = ((first, length) for month in self._months for length in _lengths(month) for first in range(7))
+        return any(_matching_days(self._fields, *shape) for shape in shapes)
 
     def first(self, low: int, high: int) -> int | None:
         """Find the first wall time in [low, high)."""
@@ -109,7 +103,8 @@ class WallTimes:
             if first <= first_day:
                 break
             year, month = (year, month - 1) if month > 1 else (year - 1, 12)
-            first, before = first - monthrange(year, month)[1] if year else first, 32
+            before = 32
+            first -= monthrange(year, month)[1] if year else 0
         return None
 
     def _days_between(self, first: int, last: int) -> int:
@@ -132,13 +127,14 @@ class WallTimes:
             days = self._shapes[shape] = _matching_days(self._fields, *shape)
         return days
 
-    def _days_of(self, month: int, first_weekday: int, length: int) -> tuple[int, ...]:
-        return _matching_days(self._fields, first_weekday, length) if month in self._months else ()
-
 
 @lru_cache(maxsize=1024)
 def _minutes_of_day(hours: tuple[int, ...], minutes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(hour * 60 + minute for hour in hours for minute in minutes)
+
+
+def _lengths(month: int) -> set[int]:
+    return {monthrange(year, month)[1] for year in (2023, 2024)}
 
 
 def _below(wall: int, high: int) -> int | None:

@@ -212,7 +212,7 @@ class Scheduler:
         delays = backoff_delays(float("inf"))
         while True:
             try:
-                connections = redis.asyncio.Redis(connection_pool=await self._link.pool())
+                connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
                 async with connections.pubsub(ignore_subscribe_messages=True) as listener:
                     await listener.subscribe(self._regroup_channel)
                     self._listener = listener

@@ -165,7 +165,7 @@ class Worker:
         delays = backoff_delays(float("inf"))
         while True:
             try:
-                connections = redis.asyncio.Redis(connection_pool=await self._link.pool())
+                connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
                 async with connections.pubsub(ignore_subscribe_messages=True) as listener:
                     await listener.subscribe(channel)
                     delays = backoff_delays(float("inf"))

@@ -141,7 +141,8 @@ class Fleet:
 
     # ---- processes
 
-    def start(self, *words: str, env: dict[str, str] | None = None, cwd: Path = ROOT, url: str | None = None) -> Process:
+    def start(self, *words: str, env: dict[str, str] | None = None, cwd: Path = ROOT,
+              url: str | None = None) -> Process:
         """Start `rzsched words…`."""
         path = self.folder / f"process-{len(self._started)}.log"
         environment = {

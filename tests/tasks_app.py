@@ -1,7 +1,7 @@
 """The App that worker processes of tests run: handlers that tell the test what they do, and do what it says.
 
 A handler `meets` the test at a unix socket ($RZSCHED_TEST_STAND, see `tests.fleet.Stand`): it says who it is and may
-wait there for a word. What ran is also in the ledger ($RZSCHED_TEST_LEDGER), one JSON line a run, which survives SIGKILL.
+wait there for a word. What ran is also in the ledger ($RZSCHED_TEST_LEDGER), one JSON line a run, which SIGKILL spares.
 """
 
 import asyncio
