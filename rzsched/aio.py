@@ -11,16 +11,17 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import redis
 import redis.asyncio
 
-from rzsched import calls, operations
+from rzsched import calls, dead_letters, operations
 from rzsched.calls import Enqueued
 from rzsched.client import BROKEN_S, WATCH_S, outcome
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
-from rzsched.connect import AsyncLink, LinkSettings, check_url, translate
+from rzsched.connect import AsyncLink, LinkSettings
 from rzsched.errors import JobNotFound
-from rzsched.exchange import TRANSPORT, Step, Write, own_copy
+from rzsched.exchange import TRANSPORT, Step, Write, own_copy, translate
 from rzsched.job import Prepared
 from rzsched.keys import Partition
-from rzsched.operations import Plan, Space
+from rzsched.space import Plan, Space
+from rzsched.urls import check_url
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -190,9 +191,9 @@ class AsyncClient:
     schedule = _async(operations.schedule)
     cancel_job = _async(operations.cancel_job)
     get_job_status = _async(operations.get_job_status)
-    list_dead = _async(operations.list_dead)
-    replay_dead = _async(operations.replay_dead)
-    purge_dead = _async(operations.purge_dead)
+    list_dead = _async(dead_letters.list_dead)
+    replay_dead = _async(dead_letters.replay_dead)
+    purge_dead = _async(dead_letters.purge_dead)
     queue_stats = _async(operations.queue_stats)
     queues = _async(operations.queues)
     workers = _async(operations.workers)

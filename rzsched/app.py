@@ -13,11 +13,11 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, get_t
 from rzsched.aio import AsyncClient
 from rzsched.client import Client
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, Seconds
-from rzsched.connect import check_url
 from rzsched.context import Context
-from rzsched.job import NO_OPTIONS, check_options, JobId, JobOptions, JobStatus, run_policy
+from rzsched.job import NO_OPTIONS, JobId, JobOptions, JobStatus, check_options, run_policy
 from rzsched.names import check_namespace, check_task
 from rzsched.retry import Backoff
+from rzsched.urls import check_url
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -232,7 +232,7 @@ class App:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(self, *, name: str | None = None, queue: str | None = None, max_retries: int | None = None,
+    def task(self, /, *, name: str | None = None, queue: str | None = None, max_retries: int | None = None,
              backoff: Backoff | None = None, priority: int | None = None, timeout: Seconds | None = None,
              expires: Seconds | None = None, retention: Seconds | None = None, idempotency_ttl: Seconds | None = None,
              retry_on: ErrorTypes | type[BaseException] | None = None,

@@ -18,7 +18,7 @@ from rzsched import calls, keys
 from rzsched.audit_rules import Counts, Finding, Look, Place, count_place, examine, text_of
 from rzsched.calls import Argument, Call
 from rzsched.keys import Partition
-from rzsched.operations import Plan, Space
+from rzsched.space import Plan, Space
 
 PAGE = 500
 LOOKS = 100

@@ -10,14 +10,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import redis
 
-from rzsched import calls, operations
+from rzsched import calls, dead_letters, operations
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
-from rzsched.connect import LinkSettings, SyncLink, translate
+from rzsched.connect import LinkSettings, SyncLink
 from rzsched.errors import JobCancelled, JobFailed, JobNotFound
-from rzsched.exchange import TRANSPORT
+from rzsched.exchange import TRANSPORT, translate
 from rzsched.job import JobStatus, State
 from rzsched.keys import Partition
-from rzsched.operations import Plan, Space
+from rzsched.space import Plan, Space
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,9 +72,9 @@ class Client:
     schedule = _sync(operations.schedule)
     cancel_job = _sync(operations.cancel_job)
     get_job_status = _sync(operations.get_job_status)
-    list_dead = _sync(operations.list_dead)
-    replay_dead = _sync(operations.replay_dead)
-    purge_dead = _sync(operations.purge_dead)
+    list_dead = _sync(dead_letters.list_dead)
+    replay_dead = _sync(dead_letters.replay_dead)
+    purge_dead = _sync(dead_letters.purge_dead)
     queue_stats = _sync(operations.queue_stats)
     queues = _sync(operations.queues)
     workers = _sync(operations.workers)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
@@ -18,7 +17,6 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from rzsched import embedded
-from rzsched.config import DEFAULT_URL
 from rzsched.errors import ServerUnsuitable
 from rzsched.exchange import (
     FITNESS_QUESTIONS,
@@ -30,9 +28,7 @@ from rzsched.exchange import (
     check_fitness,
     translate,
 )
-
-__all__ = ["AsyncLink", "CredentialsRefused", "LinkSettings", "SyncLink", "backoff_delays", "check_url", "describe_url",
-           "translate"]
+from rzsched.urls import check_url, describe_url
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,47 +39,6 @@ class LinkSettings:
     command_timeout_s: float | None = 15.0
     retry_s: float = 1.0
     max_connections: int = 1000
-
-
-def describe_url(url: str) -> str:
-    """Show where a URL points, without its credentials."""
-    if url.startswith("embedded:"):
-        return url
-    if url.startswith("unix:"):
-        return "unix:" + urlsplit(url).path
-    try:
-        parts = urlsplit(url)
-        return f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
-    except ValueError:
-        return "the given URL"
-
-
-def check_url(url: str) -> str:
-    """Refuse a URL that redis-py can't take, without showing it: it may hold a password."""
-    if not isinstance(url, str):
-        raise TypeError(f"url must be a str, not {type(url).__name__}")
-    known = ("redis://", "rediss://", "unix://", "embedded:")
-    if not url.startswith(known):
-        raise ValueError(f"the server URL must begin with one of {', '.join(known)}, e.g. {DEFAULT_URL}")
-    if url.startswith("embedded:"):
-        return url
-    try:
-        parts = urlsplit(url)
-        # A bare / ? or # in a password ends the host's part too early: the rest, with its @, comes after.
-        rest = "" if parts.scheme == "unix" else parts.path + parts.query
-        sound = parts.port != 0 and not parts.fragment and "@" not in rest
-    except ValueError:
-        sound = False
-    if not sound:
-        raise ValueError("the server URL has no valid host and port: percent-encode / # ? @ : in user and password")
-    try:
-        redis.ConnectionPool.from_url(url).make_connection()
-        fits = True
-    except (TypeError, ValueError, redis.RedisError):
-        fits = False
-    if not fits:
-        raise ValueError("the server URL has an option that redis-py does not take")
-    return url
 
 
 def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -> Iterator[float]:

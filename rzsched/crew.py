@@ -145,15 +145,23 @@ class Crew:
     # ---- stop
 
     def stop_run_from_thread(self, run: Run, reason: str) -> None:
-        run.tell_handler(reason)
-        self._call_on_loop(self.stop_run, run, reason)
+        if self._mark(run, reason):
+            self._call_on_loop(self._cancel_handler, run)
 
     def stop_run(self, run: Run, reason: str) -> None:
         """Ask a run to stop: an async handler is cancelled, a plain one sees it in its context."""
+        if self._mark(run, reason):
+            self._cancel_handler(run)
+
+    def _mark(self, run: Run, reason: str) -> bool:
+        """Note that a run shall stop; any thread may, for one that has not begun must not begin while the loop is held up."""
         if run.ended or run.stop_reason not in {"", CANCEL} or run.stop_reason == reason:
-            return  # it was asked before: a second cancellation would cut its cleaning up short
+            return False  # it was asked before: a second cancellation would cut its cleaning up short
         run.stop_reason = reason
         run.tell_handler(reason)
+        return True
+
+    def _cancel_handler(self, run: Run) -> None:
         if run.asyncio_task is not None:
             run.asyncio_task.cancel()
 

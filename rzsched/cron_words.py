@@ -2,16 +2,10 @@
 
 from collections.abc import Sequence
 
-from rzsched.cron_fields import MONTHS, WEEKDAYS, CronFields
+from rzsched.cron_fields import CronFields
 
-_MONTH_NAMES = dict(
-    zip(
-        MONTHS,
-        "January February March April May June July August September October November December".split(),
-        strict=True,
-    )
-)
-_DAY_NAMES = dict(zip(WEEKDAYS, "Sunday Monday Tuesday Wednesday Thursday Friday Saturday".split(), strict=True))
+_MONTH_NAMES = "January February March April May June July August September October November December"
+_DAY_NAMES = "Sunday Monday Tuesday Wednesday Thursday Friday Saturday"
 _ORDINALS = ("last", "first", "second", "third", "fourth", "fifth")
 # More clock times than this are told by their hours and minutes.
 _MAX_CLOCK_TIMES = 4
@@ -42,44 +36,43 @@ def _clock_times(fields: CronFields) -> str:
 
 
 def _within_the_day(fields: CronFields) -> str:
-    every_minute, every_hour = len(fields.minutes) == 60, len(fields.hours) == 24
-    parts = []
-    if fields.seconds != (0,):
-        parts.append(_each("second", fields.seconds, 60, "minute"))
-    if not (every_minute and parts):
-        parts.append("every hour" if fields.minutes == (0,) and every_hour else _each("minute", fields.minutes, 60, "hour"))
-    if not every_hour:
-        parts.append(_hours(fields))
-    return " ".join(parts)
+    """Name the finest field first: `every 15 minutes of hours 1 and 2`."""
+    levels = [("second", fields.seconds, 60), ("minute", fields.minutes, 60), ("hour", fields.hours, 24)]
+    while len(levels) > 1 and levels[0][1] == (0,) and (levels[0][0] == "second" or _step(*levels[1][1:])):
+        del levels[0]
+    said = _finest(*levels[0])
+    for level in levels[1:]:
+        said += _coarser(*level, needed=said.startswith("at "))
+    return said
 
 
-def _each(unit: str, values: Sequence[int], size: int, of: str) -> str:
-    """Say `every 15 minutes`, `every 7 minutes of the hour` or `at minutes 5 and 20`."""
+def _finest(unit: str, values: Sequence[int], size: int) -> str:
     step = _step(values, size)
     if step == 1:
         return f"every {unit}"
-    if step:
-        # A step that does not divide the field begins anew each time.
-        return f"every {step} {unit}s" + ("" if size % step == 0 else f" of each {of}")
-    return f"at {unit}{'s' if len(values) > 1 else ''} {_runs(list(map(str, values)), values)}"
+    return f"every {step} {unit}s" if step and size % step == 0 else f"at {_named(unit, values)}"
 
 
-def _step(values: Sequence[int], size: int) -> int:
-    if len(values) < 2 or values[0] != 0:
-        return 0
-    step = values[1]
-    return step if tuple(values) == tuple(range(0, size, step)) else 0
+def _coarser(unit: str, values: Sequence[int], size: int, needed: bool) -> str:
+    step = _step(values, size)
+    if step == 1:
+        return f" of every {unit}" if needed else ""
+    return f" of every {_ordinal(step)} {unit}" if step and size % step == 0 else f" of {_named(unit, values)}"
 
 
-def _hours(fields: CronFields) -> str:
-    step = _step(fields.hours, 24)
-    if step > 1 and 24 % step == 0:
-        return f"of every {_ordinal(step)} hour"
-    return f"of hour{'s' if len(fields.hours) > 1 else ''} {_runs(list(map(str, fields.hours)), fields.hours)}"
+def _step(values: Sequence[int], size: int, first: int = 0) -> int:
+    """Return n for values that `*/n` means, or 0."""
+    step = values[1] - values[0] if len(values) > 1 else size
+    return step if tuple(values) == tuple(range(first, size + first, step)) and len(values) > 1 else 0
+
+
+def _named(unit: str, values: Sequence[int]) -> str:
+    return f"{unit}{'s' if len(values) > 1 else ''} {_runs(list(map(str, values)), values)}"
 
 
 def _ordinal(number: int) -> str:
-    return f"{number}{ {2: 'nd', 3: 'rd'}.get(number, 'th')}"
+    ending = {2: "nd", 3: "rd"}.get(number, "th")
+    return f"{number}{ending}"
 
 
 def _days(fields: CronFields) -> str:
@@ -94,8 +87,8 @@ def _days(fields: CronFields) -> str:
 def _month_days(fields: CronFields) -> str:
     if len(fields.month_days) == 31:
         return ""
-    names = [_runs(list(map(str, fields.month_days)), fields.month_days)] if fields.month_days else []
-    told = [f"day{'s' if len(fields.month_days) > 1 else ''} {name}" for name in names]
+    step = _step(fields.month_days, 31, first=1)
+    told = [f"every {_ordinal(step)} day" if step else _named("day", fields.month_days)] if fields.month_days else []
     if fields.last_month_day:
         told.append("the last day")
     return f"on {_listed(told)} of the month"
@@ -104,7 +97,7 @@ def _month_days(fields: CronFields) -> str:
 def _weekdays(fields: CronFields) -> str:
     if len(fields.weekdays) == 7:
         return ""
-    full = [_DAY_NAMES[name] for name in WEEKDAYS]
+    full = _DAY_NAMES.split()
     if fields.nth_weekdays:
         nth = [f"the {_ORDINALS[n]} {full[day]}" for day, n in fields.nth_weekdays]
         return f"on {_listed(nth)} of the month"
@@ -116,7 +109,8 @@ def _weekdays(fields: CronFields) -> str:
 def _months(fields: CronFields) -> str:
     if len(fields.months) == 12:
         return ""
-    return f"in {_runs([_MONTH_NAMES[MONTHS[month - 1]] for month in fields.months], fields.months)}"
+    full = _MONTH_NAMES.split()
+    return f"in {_runs([full[month - 1] for month in fields.months], fields.months)}"
 
 
 def _runs(names: Sequence[str], values: Sequence[int]) -> str:

@@ -17,7 +17,7 @@ from rzsched.errors import JobNotFound
 from rzsched.job import DEFAULT_PRIORITY, State, instant
 from rzsched.keys import GROUP, Partition
 from rzsched.names import check_queue, job_id_ms
-from rzsched.operations import Plan, Space
+from rzsched.space import Plan, Space
 
 PAGE = 500
 SCAN_PAGE = 1000

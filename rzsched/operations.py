@@ -5,75 +5,25 @@ order, and returns its result. No steps at all let others have their turn. It ch
 step, so a bad one writes nothing.
 """
 
-import random
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 from rzsched import calls, keys
-from rzsched.answers import DeadJob, QueueStats, Refusals, WorkerInfo, read_dead, read_stats, read_worker
+from rzsched.answers import QueueStats, WorkerInfo, read_stats, read_worker
 from rzsched.calls import Enqueued
 from rzsched.config import ClientSettings, Seconds
 from rzsched.errors import JobNotFound
-from rzsched.exchange import Step, Write
+from rzsched.exchange import Write
 from rzsched.job import JobId, JobOptions, JobSpec, JobStatus, Prepared, TaskLike, prepare
 from rzsched.keys import Partition
-from rzsched.names import check_queue, split_job_id
+from rzsched.names import check_queue
 from rzsched.retry import Backoff
+from rzsched.space import Plan, Space, partitions_of, register, reregister
 
-T = TypeVar("T")
-Plan = Generator[list[Step], list[Any], T]
 CHUNKS_IN_A_WAVE = 100
 CHUNKS_READ_AHEAD = 20
 """How much of an iterable that may be endless is read before it is written."""
-
-
-@dataclass(slots=True)
-class Space:
-    """A namespace as one client knows it: its settings, and the partitions of the queues it has met."""
-
-    settings: ClientSettings
-    partitions: dict[str, int] = field(default_factory=dict)
-
-    def place(self, queue: str, number: int) -> Partition:
-        return keys.partition(self.settings.namespace, queue, number)
-
-    def place_of(self, job_id: str) -> Partition:
-        return self.place(*split_job_id(job_id))
-
-    def choose(self, job: Prepared) -> Partition:
-        count = self.partitions[job.queue]
-        if count == 1:
-            return self.place(job.queue, 0)
-        if job.key:
-            return self.place(job.queue, keys.partition_of_key(job.key, count))
-        return self.place(job.queue, random.randrange(count))
-
-
-def _register(space: Space, queues: Iterable[str]) -> Plan[None]:
-    """Make a queue known before its first job exists, so that no scheduler can miss it; learn its partitions."""
-    wanted = sorted(set(queues) - space.partitions.keys())
-    if not wanted:
-        return
-    registry = keys.queues(space.settings.namespace)
-    yield [calls.command("HSETNX", registry, queue, 1, read=int) for queue in wanted]
-    counts = yield [calls.command("HGET", registry, queue, read=int) for queue in wanted]
-    space.partitions.update(zip(wanted, counts, strict=True))
-
-
-def _partitions(space: Space, queue: str) -> Plan[list[Partition]]:
-    """Find where a queue lives, without making it."""
-    registry = keys.queues(space.settings.namespace)
-    (count,) = yield [calls.command("HGET", registry, queue, read=lambda value: int(value or 1))]
-    return [space.place(queue, number) for number in range(count)]
-
-
-def _reregister(space: Space, queues: set[str]) -> Plan[None]:
-    """Register again where the server had forgotten: an empty partition may mean an empty registry."""
-    for queue in queues:
-        space.partitions.pop(queue, None)
-    yield from _register(space, queues)
 
 
 def schedule_job(
@@ -117,11 +67,11 @@ def schedule(space: Space, task: str | TaskLike, args: Sequence[Any], kwargs: Ma
 
 def _schedule(space: Space, job: Prepared) -> Plan[JobId]:
     if job.queue not in space.partitions:
-        yield from _register(space, [job.queue])
+        yield from register(space, [job.queue])
     answer: Enqueued
     (answer,) = yield [Write(space.choose(job), [job])]
     if answer.fresh:
-        yield from _reregister(space, {job.queue})
+        yield from reregister(space, {job.queue})
     return answer.ids[0]
 
 
@@ -175,7 +125,7 @@ def _schedule_wave(space: Space, jobs: list[Prepared]) -> Plan[list[JobId]]:
     by_queue: dict[str, list[int]] = {}
     for index, job in enumerate(jobs):
         by_queue.setdefault(job.queue, []).append(index)
-    yield from _register(space, by_queue)
+    yield from register(space, by_queue)
     chunks = [
         (place, chunk)
         for queue, indexes in by_queue.items()
@@ -183,7 +133,7 @@ def _schedule_wave(space: Space, jobs: list[Prepared]) -> Plan[list[JobId]]:
         for chunk in _chunked(space.settings, jobs, of_place)
     ]
     answers: list[Enqueued] = yield [Write(place, [jobs[index] for index in chunk]) for place, chunk in chunks]
-    yield from _reregister(space, {place.queue for (place, _), got in zip(chunks, answers, strict=True) if got.fresh})
+    yield from reregister(space, {place.queue for (place, _), got in zip(chunks, answers, strict=True) if got.fresh})
     if len(by_queue) == 1 and space.partitions[jobs[0].queue] == 1:
         return [job_id for answer in answers for job_id in answer.ids]
     ids: dict[int, JobId] = {}
@@ -237,91 +187,10 @@ def get_job_status(space: Space, job_id: str) -> Plan[JobStatus]:
     return status  # type: ignore[no-any-return]
 
 
-def list_dead(space: Space, queue: str, count: int = 100, *, after: str | None = None) -> Plan[list[DeadJob]]:
-    """List dead jobs of a queue, oldest first, at most `count`; `after` an `entry` goes on from there.
-
-    Over several partitions a page may be longer: it ends only where paging can go on without skipping an entry.
-    """
-    check_queue(queue)
-    if type(count) is not int or count < 1:
-        raise ValueError(f"count must be an int of at least 1, not {count!r}")
-    places = yield from _partitions(space, queue)
-    start = f"({after}" if after else "-"
-    pages = yield [
-        calls.command("XRANGE", place.dead, start, "+", "COUNT", count, read=read_dead(queue)) for place in places
-    ]
-    jobs = sorted((job for page in pages for job in page), key=_entry_order)
-    while count < len(jobs) and jobs[count].entry == jobs[count - 1].entry:
-        count += 1
-    return jobs[:count]
-
-
-def _entry_order(job: DeadJob) -> tuple[int, int]:
-    ms, _, sequence = job.entry.partition("-")
-    return int(ms), int(sequence)
-
-
-def replay_dead(space: Space, queue: str, ids: Sequence[str] | None = None) -> Plan[Refusals]:
-    """Put dead jobs back to work, those named or all; give how many.
-
-    Payload, options and id are kept; attempts start again. A job whose idempotency key another live job holds by now
-    stays dead: `.refused` maps its id to that job. Replaying all may be interrupted and repeated: what died again
-    meanwhile is not replayed twice. Raises JobNotFound when a named job isn't dead.
-    """
-    return (yield from _over_dead(space, "replay", queue, ids))
-
-
-def purge_dead(space: Space, queue: str, ids: Sequence[str] | None = None) -> Plan[Refusals]:
-    """Delete dead jobs for good, those named or all; give how many. Raises JobNotFound when a named one isn't dead."""
-    return (yield from _over_dead(space, "purge", queue, ids))
-
-
-def _over_dead(space: Space, verb: str, queue: str, ids: Sequence[str] | None) -> Plan[Refusals]:
-    check_queue(queue)
-    if isinstance(ids, str):
-        raise TypeError("ids must be a list of job ids, not one str")
-    places = yield from _partitions(space, queue)
-    if ids is not None:
-        return (yield from _over_named(space, verb, queue, list(ids)))
-    result = Refusals.empty()
-    for place in places:
-        # What dies from now on is left alone, else a job that dies at once would be replayed for ever.
-        (last,) = yield [calls.command("XREVRANGE", place.dead, "+", "-", "COUNT", 1, read=list)]
-        after = "-"
-        while last and after is not None:
-            page: calls.Page
-            (page,) = yield [calls.over_dead(verb, place, after=after, to=last[0][0].decode())]
-            result = result.plus(page.results)
-            after = f"({page.last}" if page.last else None  # type: ignore[assignment]
-    return result
-
-
-def _over_named(space: Space, verb: str, queue: str, ids: list[str]) -> Plan[Refusals]:
-    by_place: dict[Partition, list[str]] = {}
-    for job_id in ids:
-        # An entry without a job record is named by its stream id.
-        named_by_stream_id = job_id.replace("-", "", 1).isdigit()
-        place = space.place(queue, 0) if named_by_stream_id else space.place_of(job_id)
-        if place.queue != queue:
-            raise JobNotFound(job_id)
-        by_place.setdefault(place, []).append(job_id)
-    pages: list[calls.Page] = []
-    for place, named in by_place.items():
-        for first in range(0, len(named), 500):
-            pages += yield [calls.over_dead(verb, place, ids=named[first : first + 500])]
-    result = Refusals.empty()
-    for page in pages:
-        result = result.plus(page.results)
-    for job_id, what in result.refused.items():
-        if what == "NOT_FOUND":
-            raise JobNotFound(job_id)
-    return result
-
-
 def queue_stats(space: Space, queue: str) -> Plan[QueueStats]:
     """Count what a queue holds: waiting, ready, running and dead jobs, and what ended so far."""
     check_queue(queue)
-    places = yield from _partitions(space, queue)
+    places = yield from partitions_of(space, queue)
     counts = yield [calls.measure(place) for place in places]
     return read_stats(queue, counts)
 

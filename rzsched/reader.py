@@ -16,8 +16,9 @@ import redis.asyncio
 from redis.exceptions import ResponseError
 
 from rzsched import calls
-from rzsched.connect import AsyncLink, translate
+from rzsched.connect import AsyncLink
 from rzsched.errors import RzschedError
+from rzsched.exchange import translate
 from rzsched.keys import GROUP, Partition
 
 BLOCK_S = 5.0

@@ -20,9 +20,10 @@ from rzsched import calls, execution, keys
 from rzsched.app import App
 from rzsched.calls import Recovered
 from rzsched.config import SchedulerSettings, WorkerSettings
-from rzsched.connect import AsyncLink, CredentialsRefused, LinkSettings, backoff_delays
+from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.crew import Crew
 from rzsched.errors import ConnectionFailed, RzschedError
+from rzsched.exchange import CredentialsRefused
 from rzsched.execution import OpeningRules, Run
 from rzsched.job import DEFAULT_MAX_RETRIES
 from rzsched.keys import Partition

@@ -59,6 +59,7 @@ class Stand:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "stand"
         self._visits: list[Visit] = []
+        self._connections: list[socket.socket] = []
         self._came = threading.Condition()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.path))
@@ -72,12 +73,12 @@ class Stand:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
+            self._connections.append(connection)
             connection.settimeout(PATIENCE_S)
             line = b""
             while not line.endswith(b"\n") and (data := connection.recv(4096)):
                 line += data
             if not line:
-                connection.close()
                 continue
             with self._came:
                 self._visits.append(Visit(json.loads(line), connection))
@@ -106,8 +107,8 @@ class Stand:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(5)
-        for visit in self._visits:
-            visit.say("")
+        for connection in self._connections:
+            connection.close()
 
 
 class Fleet:

@@ -1,7 +1,7 @@
 """`rzsched demo`: the main job on real input, with nothing installed but this package, while workers die.
 
-An embedded server, two workers and 200 customers to be billed. One worker is killed in the middle of its work, another is
-paused until its lease is over and then goes on as if nothing had happened. In the end each customer has one invoice.
+An embedded server, two workers and 200 customers to be billed. One worker is killed in the middle of its work, another
+is paused until its lease is over and then goes on as if nothing had happened. In the end each customer has one invoice.
 """
 
 import fcntl
@@ -39,8 +39,8 @@ def run(*, folder: str | Path | None = None, keep: bool = False, as_json: bool =
         before_closing: Callable[[Path], object] | None = None) -> int:
     """Play the demo and print what happens; give the exit code: 0, or 1 where the books don't balance.
 
-    The data lies in a temporary folder that is removed, unless `keep` or `folder` says otherwise; a given folder must be
-    empty or missing, else ValueError. `as_json` prints one JSON document instead of text. `before_closing` is
+    The data lies in a temporary folder that is removed, unless `keep` or `folder` says otherwise; a given folder must
+    be empty or missing, else ValueError. `as_json` prints one JSON document instead of text. `before_closing` is
     called with the books' path before they are looked at. Raises a RzschedError where the demo can't be played.
     """
     began = time.monotonic()
@@ -136,6 +136,6 @@ def _how_to_look(data: Path) -> str:
     return (
         f"Kept in {data}: {BOOKS}, the workers' logs and the server's data. Its server has ended with the demo.\n"
         f"  rzsched --url {_url(data)} scheduler     # runs it again, until Ctrl-C\n"
-        f"  redis-cli -p {port}                      # the password is in {data / watcher.STATE}: AUTH it\n"
+        f"  redis-cli -p {port}     # AUTH with the password in {data / watcher.STATE}\n"
         "  > hgetall rz:{default.0}:stats"
     )

@@ -37,7 +37,10 @@ class MailRefused(Exception):
     """The mail gateway asks to try again later."""
 
 
-@app.task(name=customers.TASK, queue=customers.QUEUE, max_retries=2, backoff=Backoff(base=0.2, factor=2, max=2, jitter=0.2))
+BACKOFF = Backoff(base=0.2, factor=2, max=2, jitter=0.2)
+
+
+@app.task(name=customers.TASK, queue=customers.QUEUE, max_retries=2, backoff=BACKOFF)
 def invoice(ctx: Context, customer_id: str, period: str) -> str:
     """Write one invoice; give what became of it."""
     run = _run_of(ctx, customer_id)

@@ -88,7 +88,8 @@ class Fleet:
         """Raise DemoFailed when a worker has ended that nobody killed."""
         for worker in self.alive:
             if worker.process.poll() is not None:
-                raise DemoFailed(f"{worker} ended by itself, exit code {worker.process.returncode}: {worker.last_words()}")
+                code = worker.process.returncode
+                raise DemoFailed(f"{worker} ended by itself, exit code {code}: {worker.last_words()}")
 
     def stop(self) -> None:
         """Have the workers end in order."""

@@ -95,7 +95,7 @@ class Books:
         """Note that a run has begun."""
         with self._writing() as base:
             base.execute(
-                "INSERT INTO attempts (job, attempt, fence, customer, pid, due_at, started_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, NULL)",
                 (run.job, run.attempt, run.fence, run.customer, run.pid, run.due_at, run.started_at),
             )
 
@@ -111,7 +111,8 @@ class Books:
             (stored,) = base.execute("SELECT fence FROM invoices WHERE customer = ? AND period = ?", key).fetchone()
             taken = bool(stored == run.fence)
             if not taken:
-                base.execute("INSERT INTO refused VALUES (?, ?, ?, ?, ?, ?)", (*key, run.job, run.fence, stored, run.pid))
+                values = (*key, run.job, run.fence, stored, run.pid)
+                base.execute("INSERT INTO refused VALUES (?, ?, ?, ?, ?, ?)", values)
             self._end(base, run, "written" if taken else "refused")
         return taken
 
@@ -140,9 +141,13 @@ class Books:
         """List runs that have begun and not ended, as (pid, customer)."""
         return self._rows("SELECT pid, customer FROM attempts WHERE outcome IS NULL")
 
+    def started(self) -> set[str]:
+        """Name the customers for whom a run has begun."""
+        return {customer for (customer,) in self._rows("SELECT DISTINCT customer FROM attempts")}
+
     def writers(self) -> dict[str, int]:
         """Map each customer billed to the process that wrote the invoice."""
-        return dict(self._rows("SELECT customer, pid FROM invoices"))  # type: ignore[arg-type]
+        return dict(self._rows("SELECT customer, pid FROM invoices"))
 
     def invoices(self) -> list[Invoice]:
         rows = self._rows("SELECT customer, period, amount, currency FROM invoices ORDER BY customer, period")

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from rzsched import calls
 from rzsched.client import Client
@@ -12,13 +11,12 @@ from rzsched.demo.fleet import LEASE_S, DemoFailed, Fleet, WorkerProcess
 from rzsched.demo.ledger import Books
 from rzsched.demo.watch import Tell, Watch
 from rzsched.job import JobId, JobSpec
+from rzsched.operations import Plan
 
 WINDOW_S = 2.0
 LEAD_S = 0.5
 _TICK_S = 0.02
-_ENOUGH = 4
-"""So many large invoices are being rendered when a worker is struck."""
-_LOCK_S = 0.3
+_LOCK_S = 0.05
 
 
 def schedule(client: Client, customers: Sequence[Customer], begin: float) -> list[JobId]:
@@ -76,11 +74,14 @@ class Story:
         return scheduled, again
 
     def _strike(self, group: set[str], *, spare_scheduler: bool) -> WorkerProcess:
-        """Freeze a worker in the middle of large invoices; which one depends on who moves the due jobs just now."""
+        """Freeze a worker in the middle of a group of large invoices, once all of the group have begun.
+
+        Where there is a choice, the worker that moves the due jobs is spared, or just not.
+        """
         found: list[WorkerProcess] = []
 
         def caught() -> bool:
-            if sum(customer in group for _, customer in self._books.open_runs()) < _ENOUGH:
+            if not group <= self._books.started():
                 return False
             scheduler_pid = self._scheduler_pid()
             busy = [worker for worker in self._fleet.alive if self._held_by(worker) & group]
@@ -121,7 +122,7 @@ class Story:
             return all(customer in writers for customer in killed | held)
 
         self._until("the replacement to do their work", done, 40)
-        self._tell(f"others have written all that {worker} and the killed one were busy with")
+        self._tell(f"others have written what the killed one and {worker} were busy with")
 
     def _bring_back(self, worker: WorkerProcess, held: set[str]) -> None:
         """Let the paused worker go on: it writes, too late, and reports, too late."""
@@ -129,7 +130,7 @@ class Story:
         self._tell(f"{worker} continued with SIGCONT: it knows nothing of the time that has passed")
         worker.resume()
         self._until(
-            "the stale writes to be refused",
+            "the stale writes and finishes to be refused",
             lambda: self._books.count("refused") >= refused + len(held)
             and self._client.queue_stats(QUEUE).stale >= stale + len(held),
             20,
@@ -146,7 +147,7 @@ class Story:
             if time.monotonic() > deadline:
                 raise DemoFailed(f"waited {limit_s:g} s in vain for {what}")
             time.sleep(_TICK_S)
-        self._watch.look()
+        self._watch.look(at_once=True)
 
     def _is_settled(self) -> bool:
         stats = self._client.queue_stats(QUEUE)
@@ -157,9 +158,9 @@ class Story:
 
     def _scheduler_pid(self) -> int:
         """Find which process moves the due jobs: a scheduler's id is `host-pid-chance`."""
-        return self._client.run(_scheduler_pid(self._client.space.place(QUEUE, 0).lease))
+        return self._client.run(_owner_pid(self._client.space.place(QUEUE, 0).lease))
 
 
-def _scheduler_pid(lease: str) -> Any:
-    (pid,) = yield [calls.command("GET", lease, read=lambda owner: int(owner.decode().split("-")[-2]) if owner else 0)]
-    return pid
+def _owner_pid(lease: str) -> Plan[int]:
+    (owner,) = yield [calls.command("GET", lease, read=lambda answer: (answer or b"").decode())]
+    return int(owner.split("-")[-2]) if owner else 0

@@ -21,18 +21,18 @@ class Watch:
     _next_look: float = 0.0
     _seen: dict[str, int] = field(default_factory=dict)
 
-    def look(self) -> None:
-        """Look, unless the last look was a moment ago."""
-        if time.monotonic() < self._next_look:
+    def look(self, *, at_once: bool = False) -> None:
+        """Look, unless the last look was a moment ago: what happens together is told together."""
+        if time.monotonic() < self._next_look and not at_once:
             return
         stats = self.client.queue_stats(QUEUE)
-        self._on_rise("failed", stats.failed, self._tell_first_failure)
+        self._on_rise("retried", min(1, stats.failed), lambda _: "an attempt failed: it and all that follow are retried")
         self._on_rise("dead", stats.dead, self._tell_dead)
         self._on_rise("recovered", stats.recovered,
-                      lambda more: f"{more} runs of silent workers recovered: their leases ran out")
+                      lambda more: f"{more} runs recovered from silent workers, whose leases ran out")
         self._on_rise("milestone", self.books.count("invoices") // _MILESTONE, self._tell_milestone)
         self._on_rise("refused", self.books.count("refused"),
-                      lambda more: f"the books refused {more} stale writes: a greater fence has written")
+                      lambda more: f"the books refused {more} stale writes, since a greater fence has written")
         self._on_rise("stale", stats.stale, lambda more: f"the server refused {more} stale finishes")
         self._next_look = time.monotonic() + _LOOK_EVERY_S
 
@@ -40,16 +40,7 @@ class Watch:
         before = self._seen.get(name, 0)
         if count > before:
             self._seen[name] = count
-            said = text(count - before)
-            if said:
-                self.tell(said)
-
-    def _tell_first_failure(self, _: int) -> str:
-        return "" if "told" in self._seen else self._first_failure()
-
-    def _first_failure(self) -> str:
-        self._seen["told"] = 1
-        return "the first attempt failed: it is retried in about 0.2 s, as are all that follow"
+            self.tell(text(count - before))
 
     def _tell_dead(self, more: int) -> str:
         job = self.client.list_dead(QUEUE, more)[-1]

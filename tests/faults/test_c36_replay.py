@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rzsched import keys, operations
+from rzsched import dead_letters, keys
 from rzsched.client import Client
 from rzsched.codec import decode_payload
 from rzsched.connect import LinkSettings, SyncLink
@@ -116,7 +116,7 @@ def test_what_dies_again_meanwhile_waits_for_the_next_replay(
 ) -> None:
     link = SyncLink(redis_url, LinkSettings())
     bury(client, hand, 600)
-    plan = operations.replay_dead(client.space, "default")
+    plan = dead_letters.replay_dead(client.space, "default")
     steps = next(plan)
     pages = 0
     while True:

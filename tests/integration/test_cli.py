@@ -28,7 +28,7 @@ from rzsched.client import Client
 from rzsched.codec import encode_value
 from rzsched.job import JobSpec, State
 from rzsched.listing import list_jobs
-from rzsched.operations import Plan
+from rzsched.space import Plan
 from tests.conftest import OwnServer
 from tests.servers import free_port
 

@@ -13,7 +13,7 @@ import msgpack
 import pytest
 import redis
 
-from rzsched import keys, operations
+from rzsched import dead_letters, keys, operations
 from rzsched.aio import AsyncClient
 from rzsched.client import Client
 from rzsched.codec import decode_payload, encode_value
@@ -499,9 +499,11 @@ async def test_async_calls_of_one_turn_travel_together(redis_url: str, raw: Any)
 
 
 async def test_the_operations_are_the_same_for_both_clients() -> None:
-    for name in ("schedule_job", "schedule_many", "cancel_job", "get_job_status", "list_dead", "replay_dead"):
-        for kind in (Client, AsyncClient):
-            assert getattr(kind, name).__wrapped__ is getattr(operations, name)
+    names = ("schedule_job", "schedule_many", "cancel_job", "get_job_status", "list_dead", "replay_dead", "purge_dead",
+             "queue_stats", "queues", "workers")  # fmt: skip
+    for name in names:
+        operation = getattr(dead_letters if name.endswith("_dead") else operations, name)
+        assert getattr(Client, name).__wrapped__ is getattr(AsyncClient, name).__wrapped__ is operation
 
 
 def test_a_loop_that_ends_without_aclose_neither_hangs_nor_keeps_anything(

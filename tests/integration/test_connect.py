@@ -14,10 +14,11 @@ from rzsched import calls, keys
 from rzsched.aio import AsyncClient
 from rzsched.client import Client
 from rzsched.config import ClientSettings
-from rzsched.connect import CredentialsRefused, check_url, describe_url
 from rzsched.errors import ConnectionFailed, JobNotFound, RzschedError, ServerUnsuitable
+from rzsched.exchange import CredentialsRefused
 from rzsched.job import JobSpec, State
 from rzsched.scripts import script
+from rzsched.urls import check_url, describe_url
 from tests.conftest import OwnServer
 from tests.producer import Face, Front, all_that_shows, port_of
 from tests.servers import free_port

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from rzsched import keys, operations
+from rzsched import dead_letters, keys, operations
 from rzsched.calls import Call, Enqueued, Page
 from rzsched.config import ClientSettings
 from rzsched.errors import JobNotFound, PayloadError
 from rzsched.exchange import Write
 from rzsched.job import JobId, JobSpec, prepare
-from rzsched.operations import Plan, Space
+from rzsched.space import Plan, Space
 
 PLACE = keys.partition("rz", "q", 0)
 
@@ -167,7 +167,7 @@ def test_an_unknown_job_is_not_found() -> None:
 
 
 def test_replaying_all_goes_page_by_page_up_to_what_was_dead_at_the_start() -> None:
-    plan = operations.replay_dead(space(), "q")
+    plan = dead_letters.replay_dead(space(), "q")
     begin(plan)
     (newest,) = answer(plan, 1)
     assert words(newest)[0] == "XREVRANGE"
@@ -180,7 +180,7 @@ def test_replaying_all_goes_page_by_page_up_to_what_was_dead_at_the_start() -> N
 
 
 def test_replaying_names_of_another_queue_is_not_found_before_anything_is_done() -> None:
-    plan = operations.replay_dead(space(), "q", ["q.0.a", "other.0.b"])
+    plan = dead_letters.replay_dead(space(), "q", ["q.0.a", "other.0.b"])
     begin(plan)
     with pytest.raises(JobNotFound):
         plan.send([1])
@@ -195,7 +195,7 @@ def test_dead_jobs_of_several_partitions_are_paged_without_a_gap() -> None:
     listed: list[str] = []
     after = None
     for _ in range(4):
-        plan = operations.list_dead(space(), "q", 2, after=after)
+        plan = dead_letters.list_dead(space(), "q", 2, after=after)
         begin(plan)
         steps = answer(plan, 2)
         first = words(steps[0])[2]
