@@ -3,7 +3,7 @@
 -- KEYS: base scheduled dead stats
 -- ARGV: now_ms client_ms count [id run_at priority key task payload more_count more...]...
 --   more: further fields of the job's hash and their values
---   client_ms: when the ids were made; they tell it, so it is stored only where that clock is off
+--   client_ms: when the ids were made; they tell it, so it is stored only where that is off by over a second
 --   run_at: '' now, '+n' n ms from now, else ms since the epoch
 -- Returns OK fresh [index holder]... : fresh is '1' when the partition was empty of history;
 --   each pair is a job not written, since its key belongs to `holder`
@@ -11,7 +11,7 @@
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 local client_ms, count = tonumber(ARGV[2]), tonumber(ARGV[3])
-local clock_is_off = math.abs(now - client_ms) > 50
+local clock_is_off = math.abs(now - client_ms) > 1000
 
 -- A key whose job is gone (a foreign hand deleted it) and was never executed is free.
 local function key_holder(key)

@@ -78,8 +78,8 @@ class SchedulerSettings:
     """
 
     queues: tuple[str, ...] | None = None
-    lease_s: float = 3.0
-    batch: int = 500
+    lease_s: float = 1.5
+    batch: int = 200
     idle_s: float = 0.5
     default_max_retries: int = 3
     consumer_idle_s: float = 30.0

@@ -172,9 +172,9 @@ class Crew:
 
     def _time_out(self, run: Run) -> None:
         """Interrupt a plain handler that ran past its timeout; give it up when it has not heeded that for a lease."""
-        if run.ended or run.stop_reason:
+        if run.ended:
             return
-        run.stop_reason = TIMEOUT
+        run.stop_reason = run.stop_reason or TIMEOUT
         run.tell_handler(TIMEOUT)
         self._thread_lanes.interrupt(run)
         run.timer = self._loop.call_later(self._settings.lease_s, self._give_up, run)

@@ -18,11 +18,11 @@ from rzsched.cron_fields import CronFields, read_fields
 from rzsched.cron_times import WallTimes
 from rzsched.cron_words import in_words
 from rzsched.errors import InvalidCron
-from rzsched.wallclock import FIRST_YEAR, LAST_YEAR, Stretch, check_zone, stretches_back, stretches_from, year_start
+from rzsched.wallclock import LAST_YEAR, Stretch, check_zone, stretches_back, stretches_from, year_start
 
 # A century, as for all other waits.
 _MAX_EVERY_S = 36_525 * 86_400
-_BEGIN_S, _END_S = year_start(FIRST_YEAR), year_start(LAST_YEAR + 1)
+_END_S = year_start(LAST_YEAR + 1)
 # An instant is at most 16 hours from its wall time, and a firing after a gap a day more from the one it stands for.
 _REACH_S = 2 * 86_400
 _GAP = ("after", "skip")
@@ -57,7 +57,7 @@ class CronSchedule:
     def next_after(self, after_ms: int) -> int | None:
         """Return the first instant strictly after one; None when the calendar (the year 9998) ends first."""
         start = _whole(after_ms) // 1000 + 1
-        for stretch in stretches_from(self.tz, self._not_before(start)):
+        for stretch in stretches_from(self.tz, start, self._may_fire):
             found = self._first_in(stretch, start)
             if found is not None:
                 return found * 1000
@@ -66,7 +66,7 @@ class CronSchedule:
     def previous_before(self, before_ms: int) -> int | None:
         """Return the last instant strictly before one; None when the calendar begins first."""
         end = -(-_whole(before_ms) // 1000)
-        for stretch in stretches_back(self.tz, self._not_after(end)):
+        for stretch in stretches_back(self.tz, end, self._may_fire):
             found = self._last_in(stretch, end)
             if found is not None:
                 return found * 1000
@@ -83,7 +83,7 @@ class CronSchedule:
         """Count the instants in (after, until] without walking through them."""
         start, end = _whole(after_ms) // 1000 + 1, min(_whole(until_ms) // 1000 + 1, _END_S)
         total = 0
-        for stretch in stretches_from(self.tz, start):
+        for stretch in stretches_from(self.tz, start, self._may_fire):
             if stretch.start_s >= end:
                 break
             total += self._count_in(stretch, start, end)
@@ -93,14 +93,9 @@ class CronSchedule:
         """Describe the schedule in a few English words, without its zone."""
         return in_words(self.fields)
 
-    def _not_before(self, start: int) -> int:
-        """Skip the years without a matching date: their clock changes need not be known."""
-        wall = self._walls.first(max(start, _BEGIN_S) - _REACH_S, _END_S) if start < _END_S else None
-        return _END_S if wall is None else max(start, wall - _REACH_S)
-
-    def _not_after(self, end: int) -> int:
-        wall = self._walls.last(_BEGIN_S, min(end, _END_S) + _REACH_S) if end > _BEGIN_S else None
-        return _BEGIN_S if wall is None else min(end, wall + _REACH_S)
+    def _may_fire(self, start: int, end: int) -> bool:
+        """Tell whether any instant of a range can be one: the clock changes of other years need not be known."""
+        return self._walls.first(start - _REACH_S, end + _REACH_S) is not None
 
     def _first_in(self, stretch: Stretch, start: int) -> int | None:
         """Find the first instant of a stretch from `start` on."""

@@ -176,7 +176,7 @@ def _plain(kind: _Kind, item: str) -> str:
     if high is not None:
         return _range(kind, start, _number(kind, high), step)
     if match["step"] is None:
-        return str(start)
+        return str(start % 7 if kind is _WEEKDAY else start)
     # `0/15` is how others write `*/15`, and must follow real time as that does.
     return f"*/{step}" if start == kind.low and kind in _KINDS[:3] else _range(kind, start, kind.high, step)
 

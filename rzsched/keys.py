@@ -100,3 +100,8 @@ def worker_channel(namespace: str, worker: str) -> str:
 def schedulers(namespace: str) -> str:
     """Sorted set of scheduler -> the server's ms at which it counts as gone."""
     return f"{namespace}:schedulers"
+
+
+def regroup_channel(namespace: str) -> str:
+    """Tell schedulers that a queue is new, or that one of them has left."""
+    return f"{namespace}:schedulers:regroup"

@@ -73,7 +73,7 @@ class Scheduler:
         self._posts: dict[Partition, _Post] = {}
         self._stopping = asyncio.Event()
         self._regroup = asyncio.Event()
-        self._regroup_channel = f"{keys.schedulers(namespace)}:regroup"
+        self._regroup_channel = keys.regroup_channel(namespace)
         self._listener: Any = None
         self._reachable = True
 
@@ -204,8 +204,10 @@ class Scheduler:
         if promotion.next_run_at_ms is not None:
             wait_s = min(wait_s, max(0.0, promotion.next_run_at_ms / 1000 - promotion.now_us / 1_000_000))
             post.sleeps_until_ms = promotion.next_run_at_ms
+        # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the wake-up.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(post.wake.wait(), wait_s)
+            async with asyncio.timeout(wait_s):
+                await post.wake.wait()
 
     async def _listen(self) -> None:
         """Hear of jobs that are earlier than what a post waits for. What is missed while away, `idle_s` bounds."""

@@ -41,14 +41,28 @@ class Space:
 
 
 def register(space: Space, queues: Iterable[str]) -> Plan[None]:
-    """Make a queue known before its first job exists, so that no scheduler can miss it; learn its partitions."""
-    wanted = sorted(set(queues) - space.partitions.keys())
+    """Make the queues known that this client has not met yet; see `reregister`."""
+    unknown = set(queues) - space.partitions.keys()
+    if unknown:
+        yield from reregister(space, unknown)
+
+
+def reregister(space: Space, queues: Iterable[str]) -> Plan[None]:
+    """Make queues known, to schedulers at once, before their first job exists; learn their partitions.
+
+    Also for queues met before, where an empty partition may mean that the server has forgotten its registry. What the client
+    knows of them stays meanwhile: other calls of it are using that.
+    """
+    wanted = sorted(queues)
     if not wanted:
         return
     registry = keys.queues(space.settings.namespace)
-    yield [calls.command("HSETNX", registry, queue, 1, read=int) for queue in wanted]
-    counts = yield [calls.command("HGET", registry, queue, read=int) for queue in wanted]
-    space.partitions.update(zip(wanted, counts, strict=True))
+    are_new = yield [calls.command("HSETNX", registry, queue, 1, read=int) for queue in wanted]
+    steps: list[Step] = [calls.command("HGET", registry, queue, read=int) for queue in wanted]
+    if any(are_new):
+        steps.append(calls.command("PUBLISH", keys.regroup_channel(space.settings.namespace), "queues", read=int))
+    answers = yield steps
+    space.partitions.update(zip(wanted, answers, strict=False))
 
 
 def partitions_of(space: Space, queue: str) -> Plan[list[Partition]]:
@@ -56,10 +70,3 @@ def partitions_of(space: Space, queue: str) -> Plan[list[Partition]]:
     registry = keys.queues(space.settings.namespace)
     (count,) = yield [calls.command("HGET", registry, queue, read=lambda value: int(value or 1))]
     return [space.place(queue, number) for number in range(count)]
-
-
-def reregister(space: Space, queues: set[str]) -> Plan[None]:
-    """Register again where the server had forgotten: an empty partition may mean an empty registry."""
-    for queue in queues:
-        space.partitions.pop(queue, None)
-    yield from register(space, queues)

@@ -8,7 +8,7 @@ The data are those of the tzdata package alone, never the host's: two nodes with
 about every instant, and names such as `localtime` do not exist.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import cache, lru_cache
 from importlib import resources
@@ -20,10 +20,14 @@ EPOCH_DAY = date(1970, 1, 1).toordinal()
 # One year short of what datetime can hold at both ends, so that no offset leaves it.
 FIRST_YEAR, LAST_YEAR = 2, 9998
 
+_EPOCH, _SECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(seconds=1)
 # No two clock changes in the data are nearer than 6.9 days, so none hides between two probes.
 _PROBE_S = 2 * DAY_S
 # A clock can be set back by a day (Juneau 1867, at most 25 hours): what it showed before must be known that far back.
 _LOOK_BACK_S = 3 * DAY_S
+
+
+Wanted = Callable[[int, int], bool]
 
 
 class Stretch(NamedTuple):
@@ -48,20 +52,21 @@ def check_zone(name: str) -> str:
     return name
 
 
-def stretches_from(zone: str, instant_s: int) -> Iterator[Stretch]:
-    """Yield the stretches from the one that holds the instant onwards; they are also cut where years meet."""
+def stretches_from(zone: str, instant_s: int, wanted: Wanted) -> Iterator[Stretch]:
+    """Yield the stretches from the one that holds the instant onwards, in the years that are wanted.
+
+    They are also cut where years meet; `wanted` is asked about the beginning and the end of each year.
+    """
     for year in range(max(year_of(instant_s), FIRST_YEAR), LAST_YEAR + 1):
-        for stretch in _stretches_of(zone, year):
-            if stretch.end_s > instant_s:
-                yield stretch
+        if wanted(year_start(year), year_start(year + 1)):
+            yield from (stretch for stretch in _stretches_of(zone, year) if stretch.end_s > instant_s)
 
 
-def stretches_back(zone: str, instant_s: int) -> Iterator[Stretch]:
-    """Yield the stretches that begin before the instant, the latest first."""
+def stretches_back(zone: str, instant_s: int, wanted: Wanted) -> Iterator[Stretch]:
+    """Yield the stretches that begin before the instant, the latest first, in the years that are wanted."""
     for year in range(min(year_of(instant_s), LAST_YEAR), FIRST_YEAR - 1, -1):
-        for stretch in reversed(_stretches_of(zone, year)):
-            if stretch.start_s < instant_s:
-                yield stretch
+        if wanted(year_start(year), year_start(year + 1)):
+            yield from (stretch for stretch in reversed(_stretches_of(zone, year)) if stretch.start_s < instant_s)
 
 
 def year_of(second: int) -> int:
@@ -133,5 +138,5 @@ def _change(zone: ZoneInfo, low: int, high: int, offset: int) -> int:
 
 
 def _offset(zone: ZoneInfo, instant_s: int) -> int:
-    moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=instant_s)).astimezone(zone)
-    return int(moment.utcoffset() / timedelta(seconds=1))  # type: ignore[operator]
+    offset = (_EPOCH + timedelta(seconds=instant_s)).astimezone(zone).utcoffset()
+    return 0 if offset is None else offset // _SECOND

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -111,6 +112,51 @@ class Stand:
             connection.close()
 
 
+class Forker:
+    """A process that forks workers and schedulers: many start in the time of one."""
+
+    def __init__(self, environment: dict[str, str], log: Path) -> None:
+        self.log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.forked_workers"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=output, cwd=ROOT, env=environment, start_new_session=True, preexec_fn=die_with_parent(),
+            )  # fmt: skip
+
+    def worker(self, **settings: Any) -> int:
+        return self._fork("worker", settings)
+
+    def scheduler(self, **settings: Any) -> int:
+        return self._fork("scheduler", settings)
+
+    def _fork(self, role: str, settings: dict[str, Any]) -> int:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"role": role, "settings": settings}).encode() + b"\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def kill(self, pid: int) -> None:
+        """End one of its processes as a crash would."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        end_group(self._process.pid)
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether a process still runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
 class Fleet:
     """The processes of one test on one server."""
 
@@ -135,6 +181,9 @@ class Fleet:
         for process in self._started:
             process.wait()
             print(f"--- {process.args!r}: exit {process.returncode}\n{process.output()}")
+        if "forker" in self.__dict__:
+            self.forker.close()
+            print(f"--- forked\n{self.forker.log.read_text(errors='replace')[-20_000:]}")
         self.stand.close()
         self.client.close()
         self.redis.close()
@@ -146,10 +195,7 @@ class Fleet:
               url: str | None = None) -> Process:
         """Start `rzsched words…`."""
         path = self.folder / f"process-{len(self._started)}.log"
-        environment = {
-            **os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "RZSCHED_URL": url or self.url,
-            "RZSCHED_TEST_STAND": str(self.stand.path), "RZSCHED_TEST_LEDGER": str(self._ledger), **(env or {}),
-        }  # fmt: skip
+        environment = {**self._environment(url), **(env or {})}
         with path.open("wb") as output:
             process = Process(
                 [sys.executable, "-m", "rzsched", *words], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
@@ -158,6 +204,16 @@ class Fleet:
         process.output_path = path
         self._started.append(process)
         return process
+
+    def _environment(self, url: str | None = None) -> dict[str, str]:
+        return {
+            **os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "RZSCHED_URL": url or self.url,
+            "RZSCHED_TEST_STAND": str(self.stand.path), "RZSCHED_TEST_LEDGER": str(self._ledger),
+        }  # fmt: skip
+
+    @cached_property
+    def forker(self) -> Forker:
+        return Forker(self._environment(), self.folder / "forked.log")
 
     def worker(self, *options: str, env: dict[str, str] | None = None, url: str | None = None,
                wait: bool = True) -> Process:

@@ -73,8 +73,8 @@ def _play(data: Path, tell: Callable[[str], None], before_closing: Callable[[Pat
         tell(f"embedded server started, its data in {data}")
         fleet = stack.enter_context(closing(Fleet(data, url, DEFAULT_NAMESPACE, data / BOOKS)))
         scheduled, again = Story(client, books, fleet, tell).play(all_customers)
-        fleet.stop()
-        tell("all is done; the workers have ended")
+        lingering = ", ".join(map(str, fleet.stop()))
+        tell(f"all is done; told to end, {lingering} goes on" if lingering else "all is done; the workers have ended")
         if before_closing is not None:
             before_closing(data / BOOKS)
         return close_books(client, books, all_customers, scheduled, again)

@@ -91,11 +91,12 @@ class Fleet:
                 code = worker.process.returncode
                 raise DemoFailed(f"{worker} ended by itself, exit code {code}: {worker.last_words()}")
 
-    def stop(self) -> None:
-        """Have the workers end in order."""
+    def stop(self) -> list[WorkerProcess]:
+        """Have the workers end in order; give those that do not."""
         for worker in self.alive:
             worker.process.terminate()
         self._wait(self.alive, _STOP_S)
+        return [worker for worker in self.alive if worker.process.poll() is None]
 
     def close(self) -> None:
         """End what is left, at once; a frozen process dies of SIGKILL too."""

@@ -11,7 +11,7 @@ from rzsched.demo.fleet import LEASE_S, DemoFailed, Fleet, WorkerProcess
 from rzsched.demo.ledger import Books
 from rzsched.demo.watch import Tell, Watch
 from rzsched.job import JobId, JobSpec
-from rzsched.operations import Plan
+from rzsched.space import Plan
 
 WINDOW_S = 2.0
 LEAD_S = 0.5

@@ -26,7 +26,7 @@ class Watch:
         if time.monotonic() < self._next_look and not at_once:
             return
         stats = self.client.queue_stats(QUEUE)
-        self._on_rise("retried", min(1, stats.failed), lambda _: "an attempt failed: it and all that follow are retried")
+        self._on_rise("retried", min(1, stats.failed), lambda _: "an attempt failed; such are retried")
         self._on_rise("dead", stats.dead, self._tell_dead)
         self._on_rise("recovered", stats.recovered,
                       lambda more: f"{more} runs recovered from silent workers, whose leases ran out")

@@ -48,9 +48,10 @@ def test_the_first_job_of_a_queue_registers_it_before_it_is_written() -> None:
     plan = operations.schedule_job(fresh, "t", queue="q")
     (register,) = begin(plan)
     assert words(register) == ("HSETNX", "rz:queues", "q", 1)
-    (read,) = answer(plan, 1)
+    read, tell = answer(plan, 1)
     assert words(read) == ("HGET", "rz:queues", "q")
-    (write,) = answer(plan, 1)
+    assert words(tell)[:2] == ("PUBLISH", "rz:schedulers:regroup")
+    (write,) = answer(plan, 1, 0)
     assert (write.partition, len(write.jobs)) == (PLACE, 1)
     assert end(plan, written(write)).startswith("q.0.")
     assert fresh.partitions == {"q": 1}

@@ -1,0 +1,51 @@
+"""C31: handlers that take many leases, or block all there is to block, keep their jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.fleet import Fleet, until
+
+LEASE_S = 1.0
+LONG_S = 5.0
+
+
+def test_long_and_blocking_handlers_begin_once(redis_url: str) -> None:
+    """Two workers for each queue, one slot each, so that an idle one stands ready to take what looks abandoned."""
+    tasks = {"waits": "sleeps", "blocks": "blocks_the_loop", "plain": "sleeps_plain"}
+    with Fleet(redis_url) as fleet:
+        for queue in tasks:
+            for _ in range(2):
+                fleet.forker.worker(queues=[queue], concurrency=1, lease_s=LEASE_S, scheduler=False)
+        fleet.forker.scheduler()
+        until(lambda: len(fleet.client.workers()) == 6)
+        jobs = [fleet.client.schedule_job(task, args=[LONG_S], queue=queue) for queue, task in tasks.items()]
+        # The delay of a job is longer than its lease: that is no reason to take it from anybody.
+        jobs.append(fleet.client.schedule_job("record", delay=2 * LEASE_S, queue="waits"))
+        for job in jobs:
+            fleet.client.wait(job, LONG_S + 5)
+        assert Counter(each["job"] for each in fleet.ledger()) == dict.fromkeys(jobs, 1)
+        for queue in tasks:
+            stats = fleet.client.queue_stats(queue)
+            assert (stats.recovered, stats.stale, stats.late) == (0, 0, 0), queue
+        fleet.check()
+
+
+def test_a_handler_that_holds_the_interpreter_lock_is_fenced_off_or_alone(redis_url: str) -> None:
+    with Fleet(redis_url) as fleet:
+        fleet.forker.scheduler()
+        workers = [fleet.worker("-c", "1", "--lease", str(LEASE_S), "--no-scheduler") for _ in range(2)]
+        job = fleet.client.schedule_job("holds_the_interpreter_lock", args=[3], max_retries=20)
+        fleet.client.wait(job, 20)
+        runs = fleet.ledger()
+        fences = [each["fence"] for each in runs]
+        assert fences == sorted(set(fences))
+        output = "".join(worker.output() for worker in workers)
+        assert "lease renewal is" in output or "no renewal for a whole lease" in output, "nobody is told why"
+        until(lambda: fleet.pending() == 0)
+        stats = fleet.client.queue_stats("default")
+        assert stats.succeeded == 1, "a second run's success is not counted again"
+        assert len(runs) == 1 or stats.stale + stats.late > 0
+        for worker in workers:
+            assert fleet.stop(worker) == 0
+        fleet.check()
