@@ -1,7 +1,8 @@
 -- Move due jobs to their ready streams, if this scheduler holds (or gets) the partition's lease.
 -- KEYS: base scheduled dead stats lease
 -- ARGV: now_ms owner lease_ms limit
--- Returns HELD holder ttl_ms | PROMOTED count next_run_at now_us : next_run_at is '' when nothing waits
+-- Returns HELD holder ttl_ms | PROMOTED count next_run_at now_us backlog : next_run_at is '' when nothing
+--   waits; backlog is how many entries the streams it wrote to hold now
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
@@ -16,7 +17,7 @@ if not redis.call('SET', lease, owner, 'NX', 'PX', lease_ms) then
 end
 
 local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_text, 'WITHSCORES', 'LIMIT', 0, limit)
-local ids, ended = {}, {SUCCEEDED = true, CANCELLED = true}
+local ids, touched, ended = {}, {}, {SUCCEEDED = true, CANCELLED = true}
 for index = 1, #due, 2 do
   local id, due_at = due[index], due[index + 1]
   ids[#ids + 1] = id
@@ -27,15 +28,19 @@ for index = 1, #due, 2 do
     -- A foreign hand scheduled a job that is elsewhere or has ended: only the id goes.
   elseif job[3] then
     push_ready(id, job[2] or '5', 'due_at', due_at, 'state', 'PENDING')
+    touched[job[2] or '5'] = true
   else
     push_ready(id, job[2] or '5', 'due_at', due_at)
+    touched[job[2] or '5'] = true
   end
 end
 -- Last, so that an error above leaves a job in two places (the claim sorts that out), never in none.
 for first = 1, #ids, 500 do
   redis.call('ZREM', scheduled, unpack(ids, first, math.min(first + 499, #ids)))
 end
+local backlog = 0
+for priority in pairs(touched) do backlog = backlog + redis.call('XLEN', ready_key(priority)) end
 local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 local time = redis.call('TIME')
 local now_us = given_ms ~= '' and text(now * 1000) or string.format('%d%06d', time[1], time[2])
-return {'PROMOTED', tostring(#ids), next_due[2] or '', now_us}
+return {'PROMOTED', tostring(#ids), next_due[2] or '', now_us, tostring(backlog)}

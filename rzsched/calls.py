@@ -169,13 +169,15 @@ class Promotion:
     now_us: int = 0
     held_by: str = ""
     held_ms: int = 0
+    backlog: int = 0
 
 
 def promote(place: Partition, owner: str, lease_s: float, limit: int, now_ms: str = "") -> Call[Promotion]:
     def read(answer: list[bytes]) -> Promotion:
         if answer[0] == b"HELD":
             return Promotion(held_by=answer[1].decode(), held_ms=int(answer[2]))
-        return Promotion(int(answer[1]), int(float(answer[2])) if answer[2] else None, int(answer[3]))
+        next_ms = int(float(answer[2])) if answer[2] else None
+        return Promotion(int(answer[1]), next_ms, int(answer[3]), backlog=int(answer[4]))
 
     args = (now_ms, owner, int(lease_s * 1000), limit)
     return Call("promote", (*place.fixed, place.lease), args, read)

@@ -33,6 +33,9 @@ from rzsched.keys import Partition
 
 _log = logging.getLogger("rzsched.scheduler")
 PRUNE_EVERY_S = 5.0
+ENOUGH_READY = 2_000
+HERD_PAUSE_S = 0.01
+"""A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
 Notice = Callable[[Partition, Recovered], None]
 
 
@@ -195,6 +198,8 @@ class Scheduler:
             post.holds_lease = not promotion.held_by
             if promotion.count < settings.batch:
                 await self._wait_for_due(post, promotion)
+            elif promotion.backlog > ENOUGH_READY:
+                await asyncio.sleep(HERD_PAUSE_S)
 
     async def _wait_for_due(self, post: _Post, promotion: Promotion) -> None:
         wait_s = self._settings.idle_s

@@ -35,17 +35,17 @@ def test_a_handler_that_holds_the_interpreter_lock_is_fenced_off_or_alone(redis_
     with Fleet(redis_url) as fleet:
         fleet.forker.scheduler()
         workers = [fleet.worker("-c", "1", "--lease", str(LEASE_S), "--no-scheduler") for _ in range(2)]
-        job = fleet.client.schedule_job("holds_the_interpreter_lock", args=[3], max_retries=20)
-        fleet.client.wait(job, 20)
+        job = fleet.client.schedule_job("holds_the_interpreter_lock", args=[2], max_retries=1)
+        until(lambda: fleet.state(job) == "SUCCEEDED")
         runs = fleet.ledger()
         fences = [each["fence"] for each in runs]
-        assert fences == sorted(set(fences))
+        assert len(runs) <= 2 and fences == sorted(set(fences))
         output = "".join(worker.output() for worker in workers)
         assert "lease renewal is" in output or "no renewal for a whole lease" in output, "nobody is told why"
         until(lambda: fleet.pending() == 0)
         stats = fleet.client.queue_stats("default")
-        assert stats.succeeded == 1, "a second run's success is not counted again"
-        assert len(runs) == 1 or stats.stale + stats.late > 0
+        # The first one's success changes nothing; the second's counts, though its lease ran out as well.
+        assert (stats.succeeded, stats.stale, stats.dead) == (1, len(runs) - 1, 0)
         for worker in workers:
             assert fleet.stop(worker) == 0
         fleet.check()

@@ -69,10 +69,9 @@ def test_each_bad_job_ends_dead_once_and_the_same_worker_runs_on(redis_url: str)
 
         def nonsense() -> None:
             job = fleet.client.schedule_job("about", delay=0.2)
-            fleet.redis.hset(fleet.place.job(job), mapping={"max_retries": b"\xff", "due_at": "never"})
+            fleet.redis.hset(fleet.place.job(job), mapping={"timeout_ms": b"\xff", "backoff": "never"})
 
         bury_one(fleet, worker, nonsense)
-
         for task in ("raises", "raises_plain"):
             for kind in KINDS:
                 grave = bury_one(fleet, worker, lambda: fleet.client.schedule_job(task, args=[kind]))  # noqa: B023

@@ -14,7 +14,7 @@ def test_only_what_is_due_is_promoted_and_the_next_instant_is_told(stage: Stage)
     assert stage.job(first)["due_at"] == stage.now
     assert stage.job(first)["entry"].startswith("2/")
     stage.now_ms += 10_000
-    assert stage.promote() == calls.Promotion(1, None, stage.now_ms * 1000)
+    assert stage.promote() == calls.Promotion(1, None, stage.now_ms * 1000, backlog=1)
     assert stage.job(second)["entry"].startswith("5/")
 
 

@@ -8,10 +8,10 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "rzsched"
 
 LAYERS = [
-    {"errors", "retry", "keys", "resources", "context", "audit_rules", "embedded_watcher"},
-    {"names", "codec", "scripts", "embedded"},
-    {"config"},
-    {"options", "urls", "wallclock"},
+    {"errors", "retry", "keys", "resources", "context", "audit_rules", "embedded_watcher", "wallclock"},
+    {"names", "codec", "scripts", "embedded", "cron_fields"},
+    {"config", "cron_times", "cron_words"},
+    {"options", "urls", "cron"},
     {"status"},
     {"job"},
     {"calls"},
