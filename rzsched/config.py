@@ -79,7 +79,7 @@ class SchedulerSettings:
 
     queues: tuple[str, ...] | None = None
     lease_s: float = 1.5
-    batch: int = 200
+    batch: int = 100
     idle_s: float = 0.5
     default_max_retries: int = 3
     consumer_idle_s: float = 30.0

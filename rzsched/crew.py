@@ -25,7 +25,8 @@ class Crew:
     """Run jobs for one worker, on its loop and on threads.
 
     `runs` is shared with the lease keeper: what is in it is kept alive. `settle(place, outcome)` takes each outcome;
-    `slots_free(count, pressing)` is told of slots that are free again, pressing when it is time to settle and fetch more.
+    `slots_free(count, pressing)` is told of slots that are free again, pressing when it is time to settle and
+    fetch more.
     """
 
     def __init__(self, settings: WorkerSettings, reporter: Reporter, runs: dict[str, Run], *,
@@ -154,7 +155,7 @@ class Crew:
             self._cancel_handler(run)
 
     def _mark(self, run: Run, reason: str) -> bool:
-        """Note that a run shall stop; any thread may, for one that has not begun must not begin while the loop is held up."""
+        """Note that a run shall stop. Any thread may, so that none begins that shall not while the loop is held up."""
         if run.ended or run.stop_reason not in {"", CANCEL} or run.stop_reason == reason:
             return False  # it was asked before: a second cancellation would cut its cleaning up short
         run.stop_reason = reason

@@ -86,7 +86,8 @@ def open_run(rules: OpeningRules, place: Partition, claimed: Claimed, leased_fro
     key_text = key.decode("utf-8", "replace") if key else ""
     if task is None:
         reason = f"unknown task {name[:200]}: no worker of this queue has it"
-        return ("UNKNOWN", claimed.id, claimed.fence, claimed.entry, reason, rules.unknown_delay_ms, rules.unknown_grace_ms)
+        return ("UNKNOWN", claimed.id, claimed.fence, claimed.entry, reason, rules.unknown_delay_ms,
+                rules.unknown_grace_ms)
     try:
         args, kwargs = decode_payload(job.get(b"payload", b""))
         policy = task.policy if len(job) <= _PLAIN_FIELDS else _own_policy(task, job)
@@ -144,7 +145,8 @@ def succeeded(run: Run, result: Any) -> Outcome:
             encoded = encode_value(result)
         except Exception as error:  # PayloadError mostly; a foreign object may raise anything
             # The effect has happened: to call that a failure would have it happen again.
-            _log.warning("a result can't be stored job=%s task=%s error=%s", run.id, run.task.name, describe(error, 500))
+            _log.warning("a result can't be stored job=%s task=%s error=%s", run.id, run.task.name,
+                         describe(error, 500))
     return run.outcome("SUCCEEDED", encoded, run.policy.retention_ms, run.key)
 
 
@@ -187,7 +189,7 @@ def ended(run: Run, result: Any, error: BaseException | None, error_limit: int) 
     return failed(run, error, error_limit)
 
 
-class in_own_context:  # noqa: N801
+class in_own_context:
     """Await a coroutine with context variables of its own, so that no job sees what another one set.
 
     The task that awaits it serves one job after another; a fresh task for each job would cost more than

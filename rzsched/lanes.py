@@ -6,6 +6,7 @@ over as many lanes as there are runs.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import logging
 import threading
@@ -109,10 +110,8 @@ async def _absorb_cancellation(task: "asyncio.Task[Any]") -> None:
     """Let no cancellation meant for a run that has ended reach the lane's next one."""
     # A handler may also have cancelled its own task and taken the count back: then only the flag is left.
     while task.cancelling() or getattr(task, "_must_cancel", False):
-        try:
+        with contextlib.suppress(asyncio.CancelledError):  # the one that was meant for the run
             await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            pass  # this is the one that was meant for the run
         if task.cancelling():
             task.uncancel()
 
@@ -170,7 +169,8 @@ class ThreadLanes:
         for lane in self._lanes:
             with lane.guard:
                 if lane.current is run:
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(lane.ident), ctypes.py_object(RunTimedOut))
+                    interrupt = ctypes.py_object(RunTimedOut)
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(lane.ident), interrupt)
                     return
 
     def _wake_one(self) -> None:

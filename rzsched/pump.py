@@ -1,8 +1,8 @@
 """The pump keeps a worker's slots filled: it settles the runs that ended and claims the next ones.
 
-When busy, one call to a partition settles what ended there and claims as many new jobs as there are free slots. Up to two
-round trips are under way at once, so that the server works while handlers run. A partition is `hot` while its claims come
-back full. When none is, a blocking read holds one slot and waits (see `reader`).
+When busy, one call to a partition settles what ended there and claims as many new jobs as there are free slots. Up to
+two round trips are under way at once, so that the server works while handlers run. A partition is `hot` while its
+claims come back full. When none is, a blocking read holds one slot and waits (see `reader`).
 
 A round trip whose answer was lost may have claimed jobs that nobody here knows of. Then nothing more is claimed until
 everything that is pending for this worker and unknown to it has been handed back, with no attempt used.
@@ -55,8 +55,8 @@ Part = tuple[Post, list[Outcome], int]
 class Pump:
     """Settle and claim for one worker, on its loop.
 
-    `begin(place, claimed, sent)` takes what was claimed by a call sent at that monotonic second, `note` what the server said of a
-    finish, `rejoin` makes the partitions ready again, `known` names the jobs this worker runs, by partition.
+    `begin(place, claimed, sent)` takes what was claimed by a call sent at that monotonic second, `note` what the server
+    said of a finish, `rejoin` makes the partitions ready again, `known` names the jobs this worker runs, by partition.
     """
 
     def __init__(self, link: AsyncLink, worker: str, lease_ms: int, concurrency: int, *,
@@ -310,7 +310,7 @@ class Pump:
     # ---- leaving
 
     async def leave(self, limit_s: float) -> None:
-        """Settle what is left and hand back all that is pending here; give up after `limit_s` seconds without the server."""
+        """Settle what is left and hand back all that is pending here; without a server, for `limit_s` seconds."""
         if self._regaining is not None:
             self._regaining.cancel()
         for delay in backoff_delays(limit_s):

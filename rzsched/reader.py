@@ -1,4 +1,4 @@
-"""The blocking read of an idle worker: it waits on all ready streams at once, so that one worker, not all, wakes for a job.
+"""The blocking read of an idle worker: it waits on all ready streams, so that one worker, not all, wakes for a job.
 
 The read has a connection of its own without a socket timeout, for a longer blocking read than any such timeout is
 normal here. It is ended by `CLIENT UNBLOCK`, never by dropping the connection: so an entry is either
@@ -99,10 +99,8 @@ class BlockingReader:
             await connection.disconnect(nowait=True)
 
     async def close(self) -> None:
-        try:
+        with contextlib.suppress(RzschedError):  # the server is away, and the read with it
             await self.unblock()
-        except RzschedError:
-            pass  # the server is away, and the read with it
         await self._drop()
 
 

@@ -5,8 +5,8 @@ Any number of schedulers may run. Moving is atomic, so two of them can never dou
 each computes the same shares from the same sorted lists. One that dies is missing from the list when its
 heartbeat runs out, and its partitions' leases with it.
 
-A scheduler sleeps until the earliest due instant by a timer of its own, since a blocking read on the server would wake it up to
-100 ms late, and is woken through a channel when something earlier arrives.
+A scheduler sleeps until the earliest due instant by a timer of its own, since a blocking read on the server would wake
+it up to 100 ms late, and is woken through a channel when something earlier arrives.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ import secrets
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,11 +29,15 @@ from rzsched import calls, keys
 from rzsched.calls import Attendance, Promotion, Recovered
 from rzsched.config import SchedulerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
+from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError
+from rzsched.exchange import CredentialsRefused
 from rzsched.keys import Partition
 
 _log = logging.getLogger("rzsched.scheduler")
 PRUNE_EVERY_S = 5.0
+TIMER_S = 0.0015
+"""The loop's timers are rounded up to whole ms. So the last bit is slept on this thread, which runs no handlers."""
 ENOUGH_READY = 2_000
 HERD_PAUSE_S = 0.01
 """A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
@@ -79,13 +84,14 @@ class Scheduler:
         self._regroup_channel = keys.regroup_channel(namespace)
         self._listener: Any = None
         self._reachable = True
+        self._has_served = False
 
     def stop(self) -> None:
         self._stopping.set()
         self._regroup.set()
 
     async def run(self) -> None:
-        """Serve until `stop`; a server that is away is waited for, and said so once."""
+        """Serve until `stop`; a server that is away is waited for, and said so once. Raises CredentialsRefused."""
         listening = asyncio.create_task(self._listen())
         delays = backoff_delays(float("inf"))
         try:
@@ -95,13 +101,17 @@ class Scheduler:
                     delays = backoff_delays(float("inf"))
                     pause = self._settings.lease_s / 3
                     self._say_reachable()
+                except CredentialsRefused as error:
+                    if not self._has_served:
+                        raise  # waiting would not make them right
+                    self._say_unreachable(error)
+                    pause = next(delays)
                 except Exception as error:
                     self._say_unreachable(error)
                     pause = next(delays)
                 await self._sleep(pause)
         finally:
-            listening.cancel()
-            await asyncio.gather(listening, return_exceptions=True)
+            await end_tasks([listening])
             await self._leave()
 
     def _say_unreachable(self, error: Exception) -> None:
@@ -111,6 +121,7 @@ class Scheduler:
         self._reachable = False
 
     def _say_reachable(self) -> None:
+        self._has_served = True
         if not self._reachable:
             _log.info("scheduler goes on: the server is back")
         self._reachable = True
@@ -152,9 +163,7 @@ class Scheduler:
         post.tasks = [asyncio.create_task(self._promote(post)), asyncio.create_task(self._sweep(post))]
 
     async def _give_up(self, post: _Post) -> None:
-        for task in post.tasks:
-            task.cancel()
-        await asyncio.gather(*post.tasks, return_exceptions=True)
+        await end_tasks(post.tasks)
         # Whatever the last answer said: a promotion cut short may have taken the lease.
         with contextlib.suppress(RzschedError):  # else the lease runs out by itself
             await self._link.execute([
@@ -209,10 +218,14 @@ class Scheduler:
         if promotion.next_run_at_ms is not None:
             wait_s = min(wait_s, max(0.0, promotion.next_run_at_ms / 1000 - promotion.now_us / 1_000_000))
             post.sleeps_until_ms = promotion.next_run_at_ms
+        due = time.monotonic() + wait_s
         # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the wake-up.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
+            async with asyncio.timeout(max(0.0, wait_s - TIMER_S)):
                 await post.wake.wait()
+                return
+        if (left := due - time.monotonic()) > 0:
+            time.sleep(left)
 
     async def _listen(self) -> None:
         """Hear of jobs that are earlier than what a post waits for. What is missed while away, `idle_s` bounds."""
@@ -304,13 +317,17 @@ class SchedulerThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduler: Scheduler | None = None
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="rzsched-scheduler", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rzsched-scheduler", daemon=True)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._scheduler = Scheduler(*self._arguments, notice=self._notice)
         self._ready.set()
-        await self._scheduler.run()
+        with contextlib.suppress(CredentialsRefused):  # the worker says it, or goes on without a scheduler of its own
+            await self._scheduler.run()
 
     def start(self) -> None:
         self._thread.start()

@@ -1,8 +1,9 @@
 """Several worker processes under one parent.
 
-The parent runs the scheduler and watches its children. When one dies it hands the child's jobs back at once, for it knows what
-others learn only when the lease has run out, and starts another. Each child holds the read end of a pipe whose
-write end only the parent has: when the parent dies, however it dies, the children see the pipe's end and stop as on SIGTERM.
+The parent runs the scheduler and watches its children. When one dies it hands the child's jobs back at once, for it
+knows what others learn only when the lease has run out, and starts another. Each child holds the read end of a pipe
+whose write end only the parent has: when the parent dies, however it dies, the children see the pipe's end and stop as
+on SIGTERM.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from rzsched import calls, keys
 from rzsched.app import App
 from rzsched.config import SchedulerSettings, WorkerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
+from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError
 from rzsched.reporter import Reporter
 from rzsched.scheduler import Scheduler, new_member_id, recover
@@ -42,7 +44,8 @@ def child_command(target: str, settings: WorkerSettings, worker_id: str, *, verb
     return [
         sys.executable, "-m", "rzsched", "worker", *queues, "--concurrency", str(settings.concurrency),
         "--lease", str(settings.lease_s), "--shutdown-timeout", str(settings.shutdown_timeout_s),
-        "--unknown-grace", str(settings.unknown_grace_s), "--no-scheduler", *flags, "--supervised", worker_id, "--", target,
+        "--unknown-grace", str(settings.unknown_grace_s), "--no-scheduler", *flags, "--supervised", worker_id,
+        "--", target,
     ]  # fmt: skip
 
 
@@ -82,15 +85,14 @@ class Supervisor:
         helpers = [asyncio.create_task(self._watch_files())] if self._reload else []
         scheduler = None
         if self._settings.scheduler:
-            scheduler = Scheduler(self._app.url, self._app.namespace, SchedulerSettings(), notice=self._reporter.recovered)
+            scheduler = Scheduler(self._app.url, self._app.namespace, SchedulerSettings(),
+                                  notice=self._reporter.recovered)
             helpers.append(asyncio.create_task(scheduler.run()))
         await asyncio.gather(*slots)
         if scheduler is not None:
             scheduler.stop()
             await asyncio.gather(helpers.pop(), return_exceptions=True)
-        for helper in helpers:
-            helper.cancel()
-        await asyncio.gather(*helpers, return_exceptions=True)
+        await end_tasks(helpers)
         await self._reporter.close()
         await self._link.aclose()
         return self._exit_code

@@ -1,7 +1,7 @@
 """The worker: one process that runs jobs of some queues, and stops without losing any.
 
-Its parts meet here and know nothing of each other: the pump settles and claims, the crew runs, the lease keeper renews, the
-blocking reader waits, a scheduler on a thread of its own moves what is due.
+Its parts meet here and know nothing of each other: the pump settles and claims, the crew runs, the lease keeper renews,
+the blocking reader waits, a scheduler on a thread of its own moves what is due.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from rzsched.calls import Recovered
 from rzsched.config import SchedulerSettings, WorkerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.crew import Crew
+from rzsched.endings import end_tasks
 from rzsched.errors import ConnectionFailed, RzschedError
 from rzsched.exchange import CredentialsRefused
 from rzsched.execution import OpeningRules, Run
@@ -146,9 +147,7 @@ class Worker:
             await reader.close()
             await self._drain()
         finally:
-            for helper in helpers:
-                helper.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            await end_tasks(helpers)
             if scheduler is not None:
                 await asyncio.to_thread(scheduler.close)
             _log.info("worker stopped id=%s", self.id)
@@ -245,7 +244,7 @@ class Worker:
             self._crew.stop_all()
             await self._settle_for(CANCELLED_HANDLERS_S)
         for run in self._crew.abandon():
-            # No thread can be stopped from outside. Its job goes back and the lock with it, so a late finish is refused.
+            # No thread can be stopped from outside. Its job goes back and the lock with it: a late finish is refused.
             self._pump.settle(run.place, execution.released(run))
         await self._pump.leave(min(self.settings.lease_s, 5.0))
 

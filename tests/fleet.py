@@ -120,7 +120,8 @@ class Forker:
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.forked_workers"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=output, cwd=ROOT, env=environment, start_new_session=True, preexec_fn=die_with_parent(),
+                stderr=output, cwd=ROOT, env=environment, start_new_session=True,
+                preexec_fn=die_with_parent(),  # noqa: PLW1509 - it only makes one system call
             )  # fmt: skip
 
     def worker(self, **settings: Any) -> int:

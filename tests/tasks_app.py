@@ -292,6 +292,15 @@ def kills_its_worker(ctx: Context) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@app.task(backoff=QUICK, max_retries=1)
+async def logs_in(credentials: dict[str, str], how: str) -> None:
+    """Do something with a secret; nothing of it may show anywhere."""
+    if how == "fail":
+        raise ValueError("the login failed")
+    if how == "die":
+        raise Dead("no such user")
+
+
 # ---- time
 
 

@@ -11,6 +11,6 @@ local now = clock_ms(ARGV[1])
 
 -- Milliseconds and counters as text: Lua would write large numbers with an exponent.
 local function text(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end
 local now_text = text(now)

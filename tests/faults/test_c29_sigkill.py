@@ -1,4 +1,4 @@
-"""C29: workers are killed with SIGKILL, and their jobs run again within a lease, with an attempt used only by what ran."""
+"""C29: workers are killed with SIGKILL; their jobs run again within a lease, and only what ran used an attempt."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from rzsched import Backoff, Client, JobCancelled, JobFailed, JobSpec, keys
+from rzsched import Backoff, Client, JobCancelled, JobFailed, JobId, JobSpec, keys
 from tests.conftest import OwnServer
 from tests.fleet import Fleet, until
 from tests.producer import Front, port_of
@@ -50,7 +50,7 @@ def run(fleet: Fleet, task: str, *args: Any, **options: Any) -> Any:
     return fleet.client.wait(fleet.client.schedule_job(task, args=args, **options), 20)
 
 
-def ids(fleet: Fleet, task: str, count: int, *args: Any, **options: Any) -> list[str]:
+def ids(fleet: Fleet, task: str, count: int, *args: Any, **options: Any) -> list[JobId]:
     return fleet.client.schedule_many(JobSpec(task, args=args, **options) for _ in range(count))
 
 
@@ -202,8 +202,7 @@ def test_interrupts_that_come_too_late_hit_nobody_else(shop: Fleet) -> None:
     )
     bystanders = shop.client.schedule_many(JobSpec("echo_plain", args=[n]) for n in range(100))
     assert [shop.client.wait(job_id, 20) for job_id in bystanders] == list(range(100))
-    for job_id in jobs:
-        until(lambda job_id=job_id: shop.state(job_id) in {"SUCCEEDED", "DEAD"})
+    until(lambda: {shop.state(job_id) for job_id in jobs} <= {"SUCCEEDED", "DEAD"})
 
 
 def test_a_plain_handler_that_ignores_its_timeout_is_given_up_and_its_slot_is_freed_later(fleet: Fleet) -> None:
@@ -253,7 +252,8 @@ def test_a_cancelled_handler_may_clean_up_undisturbed(shop: Fleet) -> None:
     shop.client.cancel_job(job_id)
     renewed = shop.client.get_job_status(job_id).lock_expiry
     assert renewed is not None  # two renewals from here, which both tell of the request again
-    until(lambda: (shop.client.get_job_status(job_id).lock_expiry or renewed) > renewed + timedelta(seconds=LEASE_S / 2))
+    twice = renewed + timedelta(seconds=LEASE_S / 2)
+    until(lambda: (shop.client.get_job_status(job_id).lock_expiry or renewed) > twice)
     cleaning.say("well done")
     assert shop.stand.next("cleaner cleaned")["word"] == "well done"
     shop.wait_for_state(job_id, "CANCELLED")
@@ -374,7 +374,7 @@ def test_queues_share_the_slots_by_weight(fleet: Fleet, slots: str) -> None:
 def test_a_queue_is_served_while_another_one_floods_the_worker(fleet: Fleet) -> None:
     fleet.worker("-q", "flood", "-q", "calm", "-c", "2")
     ids(fleet, "sleeps", 300, 0.01, queue="flood")
-    until(lambda: fleet.ledger())
+    until(fleet.ledger)
     for _ in range(5):
         began = time.monotonic()
         run(fleet, "record", queue="calm")
@@ -680,8 +680,11 @@ def test_workers_are_listed_while_they_live(fleet: Fleet) -> None:
 
 def test_nothing_is_left_of_3000_jobs_but_what_expires(fleet: Fleet) -> None:
     worker = fleet.worker("-c", "50")
-    specs = [JobSpec(("nothing", "echo_plain", "about")[n % 3], idempotency_key=f"k{n}" if n % 10 == 0 else None,
-                     delay=0.3 if n % 7 == 0 else None, priority=n % 10, retention=600) for n in range(3000)]  # fmt: skip
+    specs = [
+        JobSpec(("nothing", "echo_plain", "about")[n % 3], idempotency_key=f"k{n}" if n % 10 == 0 else None,
+                delay=0.3 if n % 7 == 0 else None, priority=n % 10, retention=600)
+        for n in range(3000)
+    ]  # fmt: skip
     jobs = fleet.client.schedule_many(specs)
     until(lambda: fleet.client.queue_stats("default").succeeded == 3000)
     stats = fleet.client.queue_stats("default")

@@ -8,7 +8,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "rzsched"
 
 LAYERS = [
-    {"errors", "retry", "keys", "resources", "context", "audit_rules", "embedded_watcher", "wallclock"},
+    {"endings", "errors", "retry", "keys", "resources", "context", "audit_rules", "embedded_watcher", "wallclock"},
     {"names", "codec", "scripts", "embedded", "cron_fields"},
     {"config", "cron_times", "cron_words"},
     {"options", "urls", "cron"},
