@@ -30,7 +30,7 @@ from rzsched.calls import Attendance, Promotion, Recovered
 from rzsched.config import SchedulerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.endings import end_tasks
-from rzsched.errors import RzschedError
+from rzsched.errors import RzschedError, ServerUnsuitable
 from rzsched.exchange import CredentialsRefused
 from rzsched.keys import Partition
 
@@ -91,7 +91,10 @@ class Scheduler:
         self._regroup.set()
 
     async def run(self) -> None:
-        """Serve until `stop`; a server that is away is waited for, and said so once. Raises CredentialsRefused."""
+        """Serve until `stop`; a server that is away is waited for, and said so once.
+
+        Raises CredentialsRefused or ServerUnsuitable where that is so from the start.
+        """
         listening = asyncio.create_task(self._listen())
         delays = backoff_delays(float("inf"))
         try:
@@ -101,12 +104,9 @@ class Scheduler:
                     delays = backoff_delays(float("inf"))
                     pause = self._settings.lease_s / 3
                     self._say_reachable()
-                except CredentialsRefused as error:
-                    if not self._has_served:
-                        raise  # waiting would not make them right
-                    self._say_unreachable(error)
-                    pause = next(delays)
                 except Exception as error:
+                    if not self._has_served and isinstance(error, CredentialsRefused | ServerUnsuitable):
+                        raise  # waiting would not make the server or the password another one
                     self._say_unreachable(error)
                     pause = next(delays)
                 await self._sleep(pause)

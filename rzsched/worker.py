@@ -70,6 +70,8 @@ class Worker:
         """Stop claiming and let running jobs end; a second call hands them back now."""
         if self._stopping.is_set():
             self._hurrying.set()
+        how = "now" if self._hurrying.is_set() else "when what runs has ended"
+        _log.info("worker stopping %s id=%s running=%d", how, self.id, len(self._runs))
         self._stopping.set()
         self._pump.close()
 

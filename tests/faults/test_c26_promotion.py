@@ -10,7 +10,7 @@ from rzsched import JobSpec
 from tests.fleet import Fleet, until
 
 KILL_EVERY_S = 0.2
-FOR_S = 8.0
+KILLS = 35
 
 
 def test_killed_schedulers_neither_lose_nor_double_a_job(redis_url: str) -> None:
@@ -22,15 +22,14 @@ def test_killed_schedulers_neither_lose_nor_double_a_job(redis_url: str) -> None
         for wave in range(60):
             ids += fleet.client.schedule_many(JobSpec("t", run_at=first + wave / 10) for _ in range(40))
         schedulers = [fleet.forker.scheduler(**settings) for _ in range(3)]
-        end, kill_at, kills = time.monotonic() + FOR_S, time.monotonic() + KILL_EVERY_S, 0
-        while time.monotonic() < end:
+        kill_at, kills = time.monotonic() + KILL_EVERY_S, 0
+        while kills < KILLS:
             fleet.check()  # no job in neither place, none in both, at any moment
             if time.monotonic() >= kill_at:
                 fleet.forker.kill(schedulers.pop(random.randrange(3)))
                 schedulers.append(fleet.forker.scheduler(**settings))
                 kill_at += KILL_EVERY_S
                 kills += 1
-        assert kills > 20
         until(lambda: fleet.client.queue_stats("default").ready == len(ids), limit_s=5)
         entries = Counter(
             fields[b"id"].decode() for stream in fleet.place.ready for _, fields in fleet.redis.xrange(stream)

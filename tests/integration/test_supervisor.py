@@ -84,6 +84,7 @@ def test_children_of_a_killed_supervisor_stop_by_themselves(fleet: Fleet) -> Non
     visit = fleet.stand.next("running")
     supervisor.kill()
     supervisor.wait()
+    until(lambda: supervisor.output().count("worker stopping") == 2)
     idle = next(pid for pid in pids if pid != visit["pid"])
     until(lambda: not is_alive(idle))
     assert is_alive(visit["pid"]), "what runs may end"
@@ -99,7 +100,8 @@ def test_sigterm_is_passed_on_and_what_runs_may_end(fleet: Fleet) -> None:
     jobs = [fleet.client.schedule_job("gated", args=["job"]) for _ in range(4)]
     visits = [fleet.stand.next("job") for _ in range(2)]
     supervisor.terminate()
-    until(lambda: fleet.pending() == 2)
+    fleet.wait_for_line(supervisor, "worker stopping", 2)
+    assert fleet.pending() == 2
     for visit in visits:
         visit.say("done")
     assert supervisor.wait(10) == 0
@@ -115,7 +117,7 @@ def test_a_second_signal_is_passed_on_too(fleet: Fleet) -> None:
     for _ in jobs:
         fleet.stand.next("job")
     supervisor.terminate()
-    until(lambda: all(told.pid for told in fleet.client.workers()))
+    fleet.wait_for_line(supervisor, "worker stopping", 2)
     with pytest.raises(TimeoutError):
         fleet.client.wait(jobs[0], 0.3)
     supervisor.send_signal(signal.SIGINT)

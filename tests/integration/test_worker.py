@@ -469,7 +469,8 @@ def test_sigterm_lets_running_jobs_end_and_hands_the_rest_back(fleet: Fleet) -> 
     jobs = [fleet.client.schedule_job("gated" if n % 2 else "gated_plain", args=["job"]) for n in range(6)]
     visits = [fleet.stand.next("job") for _ in range(2)]
     worker.terminate()
-    until(lambda: fleet.pending() == 2)
+    fleet.wait_for_line(worker, "worker stopping")
+    assert fleet.pending() == 2
     visits[0].say()
     until(lambda: fleet.pending() == 1)
     assert worker.poll() is None
@@ -490,6 +491,7 @@ def test_what_does_not_end_in_time_is_handed_back_with_no_attempt_used(fleet: Fl
     visits = [fleet.stand.next(task) for task in tasks]
     worker.terminate()
     if how == "second signal":
+        fleet.wait_for_line(worker, "worker stopping")
         with pytest.raises(TimeoutError):
             fleet.client.wait(jobs[0], 0.3)
         worker.terminate()
