@@ -36,7 +36,7 @@ def read_dead(queue: str) -> Callable[[Any], list[DeadJob]]:
 def _dead_job(queue: str, entry: str, values: Any) -> DeadJob:
     pairs = list(values.items()) if isinstance(values, dict) else list(zip(values[::2], values[1::2], strict=True))
     own = {name.decode(): value.decode("utf-8", "replace") for name, value in pairs[:4]}
-    died_at = instant(entry.split("-")[0])
+    died_at = instant(entry.split("-", maxsplit=1)[0])
     assert died_at is not None
     return DeadJob(id=own["id"] or entry, task=own["task"], queue=queue, error=own["error"],
                    attempts=int(own["attempts"]), died_at=died_at, entry=entry, raw=dict(pairs[4:]))

@@ -246,8 +246,8 @@ class App:
         The options hold for all its jobs, unless `.options()` or a call says otherwise. With `retry_on` only those
         exceptions are retried and any other ends the job DEAD at once; `dead_on` ends it at once for those.
         """
-        decorator = TaskDecorator(self, name, JobOptions(**said), _error_types(retry_on, "retry_on") if retry_on else None,
-                                  _error_types(dead_on, "dead_on"))
+        retried = _error_types(retry_on, "retry_on") if retry_on else None
+        decorator = TaskDecorator(self, name, JobOptions(**said), retried, _error_types(dead_on, "dead_on"))
         return decorator if function is None else decorator(function)
 
     def add(self, task: Task[Any, Any]) -> None:
@@ -282,12 +282,12 @@ class App:
 
     def open_lifespan(self) -> AbstractAsyncContextManager[Any]:
         if self.lifespan is None:
-            return _no_lifespan()
+            return _NoLifespan()
         wants_app = len(inspect.signature(self.lifespan).parameters) > 0
         return self.lifespan(self) if wants_app else self.lifespan()  # type: ignore[call-arg]
 
 
-class _no_lifespan(AbstractAsyncContextManager[None]):  # noqa: N801
+class _NoLifespan(AbstractAsyncContextManager[None]):
     async def __aexit__(self, *_: object) -> None:
         return None
 

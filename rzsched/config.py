@@ -89,10 +89,12 @@ class SchedulerSettings:
         _check_positive(self)
 
 
+_MAY_BE_ZERO = {"shutdown_timeout_s", "unknown_grace_s", "unknown_delay_s", "default_max_retries"}
+
+
 def _check_positive(settings: "ClientSettings | WorkerSettings | SchedulerSettings") -> None:
     for field in fields(settings):
         value = getattr(settings, field.name)
         if isinstance(value, int | float) and not isinstance(value, bool) and not (0 < value < math.inf):
-            may_be_zero = field.name in {"shutdown_timeout_s", "unknown_grace_s", "unknown_delay_s", "default_max_retries"}
-            if not (may_be_zero and value == 0):
+            if field.name not in _MAY_BE_ZERO or value != 0:
                 raise ValueError(f"{field.name} must be a positive number, not {value}")

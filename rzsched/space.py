@@ -50,8 +50,8 @@ def register(space: Space, queues: Iterable[str]) -> Plan[None]:
 def reregister(space: Space, queues: Iterable[str]) -> Plan[None]:
     """Make queues known, to schedulers at once, before their first job exists; learn their partitions.
 
-    Also for queues met before, where an empty partition may mean that the server has forgotten its registry. What the client
-    knows of them stays meanwhile: other calls of it are using that.
+    Also for queues met before, where an empty partition may mean that the server has forgotten its registry. What the
+    client knows of them stays meanwhile: other calls of it are using that.
     """
     wanted = sorted(queues)
     if not wanted:

@@ -17,8 +17,9 @@ PLACE = keys.partition("rz", "default", 0)
 def client() -> Client:
     client = Client(URL)
     client._link._pool = redis.ConnectionPool(
-        connection_class=fakeredis.FakeRedisConnection, server=fakeredis.FakeServer(), protocol=2, host="fake.invalid", port=1
-    )
+        connection_class=fakeredis.FakeRedisConnection, server=fakeredis.FakeServer(), protocol=2,
+        host="fake.invalid", port=1,
+    )  # fmt: skip
     client._link.execute([calls.join(PLACE, 15, [("t", 3)])])
     return client
 
@@ -41,7 +42,8 @@ def test_a_job_is_claimed_retried_and_succeeds(client: Client) -> None:
     job_id = client.schedule_job("t", args=[1], idempotency_key="k")
     assert client.schedule_job("t", idempotency_key="k") == job_id
     first = _claim(client)
-    assert client._link.execute([calls.renew(PLACE, "w", 15_000, [(first.id, first.fence, first.entry, "half")])]) == [{}]
+    renewal = calls.renew(PLACE, "w", 15_000, [(first.id, first.fence, first.entry, "half")])
+    assert client._link.execute([renewal]) == [{}]
     assert client.get_job_status(job_id).progress == "half"
     _finish(client, first, "RETRY", "boom", "0", "")
     second = _claim(client)
