@@ -95,6 +95,7 @@ _MAY_BE_ZERO = {"shutdown_timeout_s", "unknown_grace_s", "unknown_delay_s", "def
 def _check_positive(settings: "ClientSettings | WorkerSettings | SchedulerSettings") -> None:
     for field in fields(settings):
         value = getattr(settings, field.name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and not (0 < value < math.inf):
-            if field.name not in _MAY_BE_ZERO or value != 0:
-                raise ValueError(f"{field.name} must be a positive number, not {value}")
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        may_be_zero = field.name in _MAY_BE_ZERO and value == 0
+        if is_number and not may_be_zero and not 0 < value < math.inf:
+            raise ValueError(f"{field.name} must be a positive number, not {value}")
