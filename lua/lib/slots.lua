@@ -66,11 +66,12 @@ local function has_slot(id, job)
   return redis.call('ZCARD', holders_key(key)) < most
 end
 
--- No attempt is spent, and the job keeps its turn: who was due first is called first.
+-- No attempt is spent, and the job keeps its turn: who was due first is called first, in the order of their entries
+-- where that was in the same ms.
 local function park(id, job, entry)
-  local due = text(due_ms(job, entry))
+  local due, sequence = text(due_ms(job, entry)), math.min(tonumber(string.match(entry, '%d+$')), 4095)
   drop_entry(entry)
-  redis.call('ZADD', parked_key(job.concurrency_key), due, id)
+  redis.call('ZADD', parked_key(job.concurrency_key), due .. string.format('.%04d', sequence * 2), id)
   redis.call('HSET', job_key(id), 'entry', 'parked/' .. job.concurrency_key, 'due_at', due)
   redis.call('HINCRBY', stats, 'parked', 1)
 end
