@@ -1,4 +1,4 @@
-"""C40: a flood of urgent jobs starves nobody, slow jobs hold no more than their slots, and a rate holds up no other queue."""
+"""C40: a flood starves nobody, slow jobs hold no more than their slots, and a rate holds up no other queue."""
 
 from __future__ import annotations
 

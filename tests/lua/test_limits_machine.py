@@ -1,10 +1,17 @@
-"""Any order of verbs under limits: never too many at once, every job in one place, and nothing that waits is forgotten."""
+"""Any order of verbs under limits: never too many at once, every job in one place, nothing that waits forgotten."""
 
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from rzsched import calls
 from rzsched.calls import Claimed
@@ -71,7 +78,8 @@ class LimitedJobs(RuleBasedStateMachine):
         """Finish any run there ever was, in time, late or stale."""
         worker, run = self.runs[-1 - number % len(self.runs)]
         b = "3600000" if what in {"SUCCEEDED", "DEAD", "CANCELLED"} else str(delay_ms)
-        finished = self.stage.finish(worker, outcome(what, run, "", b, "5000" if what == "UNKNOWN" else ""), limit=limit)
+        sent = outcome(what, run, "", b, "5000" if what == "UNKNOWN" else "")
+        finished = self.stage.finish(worker, sent, limit=limit)
         self.runs += [(worker, claimed) for claimed in finished.claimed]
 
     @rule(worker=st.one_of(st.just(""), WORKERS), number=ANY)
@@ -128,7 +136,8 @@ class LimitedJobs(RuleBasedStateMachine):
         ended = {self.stage.state(job_id) for job_id in self.key_of}
         assert ended <= {"SUCCEEDED", "CANCELLED", "DEAD", "gone"}
         left = {key.decode() for key in self.stage.raw.scan_iter("rz:{q.0}:*")}
-        assert not {key for key in left if ":holders:" in key or ":parked:" in key or key.endswith((":holding", ":running"))}
+        assert not {key for key in left if ":holders:" in key or ":parked:" in key}
+        assert not {key for key in left if key.endswith((":holding", ":running"))}
         assert int(self.stage.raw.hget("rz:{q.0}:stats", "parked") or 0) == 0
 
 
