@@ -30,9 +30,9 @@ for index = 5, 4 + count * 4, 4 do
 end
 -- What a queue with a limit counts as running, it counts by its lease.
 local running = base .. 'running'
-if #leases > 0 and redis.call('EXISTS', running) == 1 then
+if #leases > 0 and redis.call('HEXISTS', base .. 'limits', 'concurrency') == 1 then
   for first = 1, #leases, 500 do
-    redis.call('ZADD', running, 'XX', unpack(leases, first, math.min(first + 499, #leases)))
+    redis.call('ZADD', running, unpack(leases, first, math.min(first + 499, #leases)))
   end
   if redis.call('PTTL', running) < tonumber(lease_ms) then redis.call('PEXPIRE', running, lease_ms) end
 end

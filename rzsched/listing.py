@@ -1,8 +1,7 @@
 """List the jobs of a queue by state, as a plan (see `operations`).
 
 The structures that hold live jobs are read a page at a time: nothing blocks the server, and what moves meanwhile may be
-missed or seen in its old place. Jobs that ended well are in no index (that is what keeps them cheap), so they
-are found by SCAN, over a bounded number of keys. Names mean nothing in a MATCH pattern.
+missed or seen in its old place. Jobs that ended well are in no index, which keeps them cheap: a bounded SCAN finds them.
 """
 
 from collections.abc import Callable
@@ -169,9 +168,7 @@ def _job(place: Partition, job_id: str, state: State, record: dict[str, str], *,
 
 
 def _waiting(place: Partition, state: State, count: int) -> Plan[list[ListedJob]]:
-    jobs: list[ListedJob] = []
-    if state is State.PENDING:
-        jobs = (yield from _ready(place, count)) + (yield from _parked(place, count))
+    jobs = (yield from _ready(place, count)) + (yield from _parked(place, count)) if state is State.PENDING else []
     first, wanted = 0, count
     found: dict[str, ListedJob] = {}
     while len(found) < wanted:
@@ -239,12 +236,9 @@ def _parked(place: Partition, count: int) -> Plan[list[ListedJob]]:
     (held,) = yield [_on(place, "HVALS", place.base + "holding", read=_texts)]
     ids: list[str] = []
     for key in sorted(set(held)):
-        (found,) = yield [_on(place, "ZRANGE", f"{place.base}parked:{key}", 0, count - 1, read=_texts)]
-        ids += found
-        if len(ids) >= count:
-            break
+        ids += (yield [_on(place, "ZRANGE", f"{place.base}parked:{key}", 0, count - 1, read=_texts)])[0]
     records = yield from _records(place, ids)
-    return [_job(place, job_id, State.PENDING, record) for job_id, record in zip(ids, records, strict=True) if record]
+    return [_job(place, job_id, State.PENDING, told) for job_id, told in zip(ids, records, strict=True) if told]
 
 
 def _running(place: Partition, count: int) -> Plan[list[ListedJob]]:

@@ -144,6 +144,8 @@ class Pump:
         self.free += limit - len(claimed)
         if post.take_answer(claimed, limit, self._look):
             self._end_read_without(post)
+        elif post.shut is not None and post.place in self._read_places:
+            self._end_read()
         if claimed:
             self._begin(post.place, claimed, sent)
         if self.free > 0:

@@ -101,16 +101,19 @@ local function claim_entries(entries, worker, lease_ms, answer)
   return parked
 end
 
+-- In one call, so that it does not hold up the server.
+local MOST_PARKED = 200
+
 -- Claims the given entries and then new ones, `allowed` runs in all. Parked jobs do not stand in the way of those
 -- behind them. Returns how many runs were added to the answer.
 local function claim_up_to(allowed, entries, worker, lease_ms, turn, answer)
-  local before, rounds = #answer, 0
+  local before, parked = #answer, 0
   repeat
     local left = allowed - (#answer - before) - #entries
     for _, found in ipairs(read_entries(worker, left, turn)) do entries[#entries + 1] = found end
-    local parked = claim_entries(entries, worker, lease_ms, answer)
-    entries, turn, rounds = {}, '', rounds + 1
-  until parked == 0 or #answer - before >= allowed or rounds == 20
+    local parked_now = claim_entries(entries, worker, lease_ms, answer)
+    entries, turn, parked = {}, '', parked + parked_now
+  until parked_now == 0 or #answer - before >= allowed or parked >= MOST_PARKED
   if limits.concurrency or limits.rate then count_starts(answer, before, lease_ms) end
   return #answer - before
 end

@@ -5,8 +5,8 @@ local limits_key, running, started = base .. 'limits', base .. 'running', base .
 
 local function read_limits()
   local told = redis.call('HMGET', limits_key, 'paused', 'concurrency', 'rate', 'rate_ms', 'keyed')
-  return {paused = told[1], concurrency = tonumber(told[2]), rate = tonumber(told[3]), rate_ms = tonumber(told[4]),
-    keyed = told[5]}
+  return {paused = told[1], concurrency = tonumber(told[2]), rate = told[4] and tonumber(told[3]),
+    rate_ms = tonumber(told[4]), keyed = told[5]}
 end
 local limits = read_limits()
 
@@ -24,7 +24,7 @@ local function allowance(wanted)
   if limits.paused then allowed, gate, look_ms = 0, 'PAUSED', look_in(1000) end
   if limits.concurrency then
     -- Invariant: who runs is told by leases, so a crash frees its place when its lease ends.
-    redis.call('ZREMRANGEBYSCORE', running, '-inf', now_text)
+    redis.call('ZREMRANGEBYSCORE', running, '-inf', '(' .. now_text)
     local free = math.max(limits.concurrency - redis.call('ZCARD', running), 0)
     if free < allowed then
       allowed, gate, look_ms = free, 'FULL', look_in((oldest(running) or now + 1000) - now + 1)

@@ -52,7 +52,10 @@ local function free_slot(id)
 end
 
 -- A foreign hand may have deleted a holder's record: the oldest holders are looked at by who finds no slot.
+local looked_at = {}
 local function free_slots_of_nobody(key)
+  if looked_at[key] then return end
+  looked_at[key] = true
   for _, id in ipairs(redis.call('ZRANGE', holders_key(key), 0, 9)) do
     if redis.call('HEXISTS', job_key(id), 'task') == 0 then free_slot(id) end
   end

@@ -22,14 +22,14 @@ def queues(session: Session, json: bool) -> None:
     if json:
         return print_json([record(stats) for stats in found])
     rows = [
-        [stats.queue, *(getattr(stats, name) for name in _COUNTED), stats.oldest_ready_age, stats.paused, *_limits(stats)]
+        [stats.queue, *(getattr(stats, name) for name in _COUNTED), stats.oldest_ready_age, *_limits(stats)]
         for stats in found
     ]
     print_table(["QUEUE", *(name.upper() for name in _COUNTED), "OLDEST", "PAUSED", "CONCURRENCY", "RATE"], rows)
 
 
 def _limits(stats: QueueStats) -> list[object]:
-    return [stats.concurrency, stats.rate and f"{stats.rate[0]}/{stats.rate[1]:g}s"]
+    return [stats.paused, stats.concurrency, stats.rate and f"{stats.rate[0]}/{stats.rate[1]:g}s"]
 
 
 @click.command()

@@ -117,7 +117,7 @@ def test_a_crash_makes_place_when_its_lease_ends_and_not_before(stage: Stage) ->
     assert (answer, answer.gate, answer.look_s) == ([], "FULL", 0.501)
     stage.now_ms += 499
     assert claim(stage, "other") == []
-    stage.now_ms += 1
+    stage.now_ms += 2
     assert ids(claim(stage, "other")) == [waiting]
 
 
