@@ -143,7 +143,7 @@ class Pump:
     def _take(self, post: Post, claimed: Claims, limit: int, sent: float) -> None:
         self.free += limit - len(claimed)
         if post.take_answer(claimed, limit, self._look):
-            self._end_read_without(post)
+            self._read_with(post)
         elif post.shut is not None and post.place in self._read_places:
             self._end_read()
         if claimed:
@@ -154,7 +154,9 @@ class Pump:
     # ---- held up by limits
 
     def _look(self, post: Post) -> None:
-        """Ask a post that may have been shut."""
+        """Ask a post that may have been shut, even if the blocking read at the others has the only free slot."""
+        if self._read_places and self.free < 1:
+            self._end_read()
         post.open()
         post.hot = True
         self.kick.set()
@@ -172,7 +174,8 @@ class Pump:
         for post in self.posts.values():
             self._look(post)
 
-    def _end_read_without(self, post: Post) -> None:
+    def _read_with(self, post: Post) -> None:
+        """Have the blocking read wait for a post that is open again too."""
         if self._read_places and post.place not in self._read_places:
             self._end_read()
 

@@ -183,6 +183,20 @@ def test_a_rate_is_kept_without_holding_up_other_queues(fleet: Fleet) -> None:
     assert max(end for _, end in fast) < starts[10]
 
 
+def test_a_worker_with_one_slot_waits_for_a_rate_and_for_jobs_of_another_queue(fleet: Fleet) -> None:
+    workers(fleet, 1, queues=["slow", "other"], concurrency=1)
+    fleet.client.configure_queue("slow", rate=(2, 0.5))
+    slow = many(fleet, "record", 6, queue="slow")
+    other = many(fleet, "record", 1, queue="other")
+    starts = sorted(start for start, _ in await_all(fleet, slow))
+    assert 1 <= (starts[-1] - starts[0]).total_seconds() < 1.3
+    await_all(fleet, other)
+    for queue in ("other", "slow") * 3:  # whichever it waits at, it hears of both
+        began = time.monotonic()
+        await_all(fleet, many(fleet, "record", 1, queue=queue))
+        assert time.monotonic() - began < 0.9
+
+
 # ---- concurrency keys
 
 
