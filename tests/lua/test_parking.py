@@ -164,3 +164,12 @@ def test_nothing_is_left_of_a_key_at_the_end(stage: Stage) -> None:
         runs = list(finish(stage, *succeeded(runs)))
     left = {key.decode() for key in stage.raw.scan_iter("rz:{q.0}:*") if b":job:" not in key and b":ready:" not in key}
     assert left == {"rz:{q.0}:stats", "rz:{q.0}:fence"}
+
+
+@pytest.mark.parametrize("key", ["a:b", "{x}", "x}y{", "*", "é\n", "\x00", "../x", "dead/1-1", "k" * 512])
+def test_any_key_of_the_users_making_is_a_parking_place(stage: Stage, key: str) -> None:
+    first, second = (stage.enqueue(concurrency_key=key) for _ in range(2))
+    (run,) = claim(stage)
+    assert stage.check().counts.parked == 1
+    assert run.id == first
+    assert ids(finish(stage, *succeeded([run]))) == [second]
