@@ -1,10 +1,10 @@
 """Prove from the keys alone that every job is in exactly one place.
 
 Invariant: a live job is in exactly one of the scheduled set, an undelivered ready entry, a pending entry, the parking
-place of its concurrency key and the dead stream, and its hash says which. The audit first gathers, in pages, every id that any key of a partition
-names, and where it was seen; then `audit.lua` looks at each id and all of its places at one instant. Every verb
-is one script, so a job that moves while ids are gathered is still whole when it is looked at: what is found
-holds at that instant, on a live server too, and an id met in between is left to the next audit.
+place of its concurrency key and the dead stream, and its hash says which. The audit first gathers, in pages, every id
+that any key of a partition names, and where it was seen; then `audit.lua` looks at each id and all of its places at one
+instant. Every verb is one script, so a job that moves while ids are gathered is still whole when it is looked at: what
+is found holds at that instant, on a live server too, and an id met in between is left to the next audit.
 
 A dead entry whose `id` is '' is a remainder that belongs to no job (see `lua/lib/ending.lua`): counted, no finding.
 """

@@ -1,7 +1,7 @@
 """List the jobs of a queue by state, as a plan (see `operations`).
 
 The structures that hold live jobs are read a page at a time: nothing blocks the server, and what moves meanwhile may be
-missed or seen in its old place. Jobs that ended well are in no index, which keeps them cheap: a bounded SCAN finds them.
+missed or seen in its old place. Jobs that ended well are in no index, which is cheap: a bounded SCAN finds them.
 """
 
 from collections.abc import Callable

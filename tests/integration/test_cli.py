@@ -141,8 +141,8 @@ def test_a_queue_is_paused_limited_and_resumed(rz: Run) -> None:
 
 def test_senseless_limits_are_wrong_usage(rz: Run) -> None:
     assert "name a limit" in rz("configure", "email", code=2).stderr
-    for option, value in (("concurrency", "-1"), ("concurrency", "few"), ("rate", "2"), ("rate", "2/0"), ("rate", "x/1")):
-        rz("configure", "email", f"--{option}", value, code=2)
+    for wrong in ("--concurrency=-1", "--concurrency=few", "--rate=2", "--rate=2/0", "--rate=x/1"):
+        rz("configure", "email", wrong, code=2)
     rz("pause", "a:b", code=2)
     assert rz("queues", "--json").stdout == "[]\n"
 
