@@ -2,9 +2,11 @@
 -- KEYS: base scheduled dead stats
 -- ARGV: now_ms count [id key entry_count entry...]...
 --   key: the idempotency key to look up, '' for the job's own
---   entry: `priority/stream id` or `dead/stream id`, where the id was seen; the job's own entry is looked at anyway
+--   entry: `priority/stream id`, `dead/stream id` or `parked/concurrency key`, where the id was seen; the job's own
+--   entry is looked at anyway
 -- Returns LOOKED [fields facts places]... : fields and facts flat, names and values; a place is entry, what is
---   there (undelivered, pending, hollow: pending without an entry, left: acknowledged and not deleted, dead, gone),
+--   there (undelivered, pending, hollow: pending without an entry, left: acknowledged and not deleted, dead, parked,
+--   gone),
 --   the id in it and the consumer that holds it
 -- @include lib/partition.lua
 -- @include lib/keys.lua
@@ -26,7 +28,10 @@ local function look_at_ready(priority, stream_id)
   return was_delivered(priority, stream_id) and 'left' or 'undelivered', id, ''
 end
 
-local function look_at_entry(entry)
+local function look_at_entry(entry, id)
+  if string.sub(entry, 1, 7) == 'parked/' then
+    return redis.call('ZSCORE', base .. 'parked:' .. string.sub(entry, 8), id) and 'parked' or 'gone', id, ''
+  end
   if string.sub(entry, 1, 5) ~= 'dead/' then return look_at_ready(split_entry(entry)) end
   local stream_id = string.sub(entry, 6)
   local found = redis.call('XRANGE', dead, stream_id, stream_id)[1]
@@ -35,7 +40,8 @@ end
 
 local function look_at_job(id, key, entries)
   local fields, facts, places = {}, {}, {}
-  for _, name in ipairs({'task', 'state', 'entry', 'attempts', 'fence', 'max_retries', 'idempotency_key'}) do
+  for _, name in ipairs({'task', 'state', 'entry', 'attempts', 'fence', 'max_retries', 'idempotency_key',
+    'concurrency_key'}) do
     local value = redis.call('HGET', job_key(id), name)
     if value then
       fields[#fields + 1] = name
@@ -48,12 +54,12 @@ local function look_at_job(id, key, entries)
   for name, value in pairs({
     ttl_ms = text(redis.call('PTTL', job_key(id))), score = redis.call('ZSCORE', scheduled, id) or '',
     lock = redis.call('GET', lock_key(id)) or '', holder = redis.call('GET', idem_key(key)) or '',
-    holder_ttl_ms = text(redis.call('PTTL', idem_key(key))),
+    holder_ttl_ms = text(redis.call('PTTL', idem_key(key))), slot = redis.call('HGET', base .. 'holding', id) or '',
   }) do
     facts[#facts + 1] = name
     facts[#facts + 1] = value
   end
-  for entry in pairs(entries) do places[#places + 1] = {entry, look_at_entry(entry)} end
+  for entry in pairs(entries) do places[#places + 1] = {entry, look_at_entry(entry, id)} end
   return fields, facts, places
 end
 

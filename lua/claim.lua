@@ -2,11 +2,14 @@
 -- KEYS: base scheduled dead stats
 -- ARGV: now_ms worker lease_ms limit turn delivered_count [entry]...
 --   turn: the priority that is served one job first this time, or ''
--- Returns CLAIMED [entry id fence attempt fields]...
+-- Returns CLAIMED gate look_ms [entry id fence attempt fields]... : gate is what holds up further jobs, '' where
+--   nothing does: PAUSED, FULL (as many run as may) or RATED (as many were started); look again in look_ms
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/ending.lua
+-- @include lib/limits.lua
+-- @include lib/slots.lua
 -- @include lib/claiming.lua
 local worker, lease_ms, limit, turn = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local delivered_count = tonumber(ARGV[6])
@@ -20,7 +23,7 @@ local function still_pending(entry)
   return entries[1] and entries[1][2]
 end
 
--- A read over several streams can bring more than there are free slots: the rest waits for somebody else.
+-- A read can bring more than there are free slots, or than the limits allow: the rest waits for somebody else.
 local function give_back(entry, entry_fields)
   local id, priority = field(entry_fields, 'id'), split_entry(entry)
   local job = read_job(id)
@@ -29,14 +32,15 @@ local function give_back(entry, entry_fields)
   push_ready(id, priority, 'due_at', text(due_ms(job, entry)))
 end
 
-local entries = {}
+local entries, allowed, gate, look_ms = {}, allowance(limit)
 for index = 7, 6 + delivered_count do
   local entry_fields = still_pending(ARGV[index])
-  if entry_fields and #entries < limit then
+  if entry_fields and #entries < allowed then
     entries[#entries + 1] = {ARGV[index], entry_fields}
   elseif entry_fields then
     give_back(ARGV[index], entry_fields)
   end
 end
-for _, found in ipairs(read_entries(worker, limit - #entries, turn)) do entries[#entries + 1] = found end
-return claim_entries(entries, worker, lease_ms, {'CLAIMED'})
+local answer = {'CLAIMED', gate, look_ms}
+if claim_up_to(allowed, entries, worker, lease_ms, turn, answer) < allowed then answer[2] = '' end
+return answer

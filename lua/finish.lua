@@ -6,12 +6,15 @@
 --   SUCCEEDED: a result ('' none) b retention_ms c key     CANCELLED: a reason b retention_ms c key
 --   RETRY: a error b delay_ms                              DEAD: a error c key
 --   RELEASED: b delay_ms (no attempt is used)              UNKNOWN: a error b delay_ms c grace_ms
--- Returns FINISHED notes [entry id fence attempt fields]... : notes is one array [id status]..., with only what
---   was not plainly settled: STALE, LATE (a late success taken), REPEATED (settled before) or DEAD
+-- Returns FINISHED notes gate look_ms [entry id fence attempt fields]... : notes is one array [id status]..., with
+--   only what was not plainly settled: STALE, LATE (a late success taken), REPEATED (settled before) or DEAD; gate
+--   is what holds up further jobs: PAUSED, FULL, RATED (see claim) or ''
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/ending.lua
+-- @include lib/limits.lua
+-- @include lib/slots.lua
 -- @include lib/claiming.lua
 -- @include lib/settling.lua
 local worker, lease_ms, limit, turn = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
@@ -28,6 +31,10 @@ for run = 1, count do
 end
 settle_batch()
 
-local answer = {'FINISHED', notes}
-if limit > 0 then claim_entries(read_entries(worker, limit, turn), worker, lease_ms, answer) end
+local allowed, gate, look_ms = allowance(limit)
+local answer, claimed = {'FINISHED', notes, gate, look_ms}, 0
+if allowed > 0 then claimed = claim_up_to(allowed, {}, worker, lease_ms, turn, answer) end
+if claimed < allowed then answer[3] = '' end
+-- Who takes all it can may leave places for others.
+if claimed == limit then tell_of_places() end
 return answer

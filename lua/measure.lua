@@ -1,7 +1,8 @@
 -- Count what a partition holds, at one instant.
 -- KEYS: base scheduled dead stats
 -- ARGV: now_ms
--- Returns MEASURED scheduled ready running dead oldest_ready_age_ms counters : counters is the stats hash, flat
+-- Returns MEASURED scheduled ready running dead oldest_ready_age_ms counters limits : counters is the stats hash,
+--   limits that of the limits, both flat
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 local ready, running, oldest = 0, 0, nil
@@ -23,4 +24,5 @@ for priority = 0, 9 do
   look_at(priority, workers_group(priority))
 end
 return {'MEASURED', tostring(redis.call('ZCARD', scheduled)), tostring(ready), tostring(running),
-  tostring(redis.call('XLEN', dead)), text(oldest and math.max(now - oldest, 0) or 0), redis.call('HGETALL', stats)}
+  tostring(redis.call('XLEN', dead)), text(oldest and math.max(now - oldest, 0) or 0), redis.call('HGETALL', stats),
+  redis.call('HGETALL', base .. 'limits')}

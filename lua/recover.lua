@@ -9,6 +9,8 @@
 -- @include lib/ready.lua
 -- @include lib/ending.lua
 -- @include lib/pending.lua
+-- @include lib/limits.lua
+-- @include lib/slots.lua
 local worker, idle_ms, limit, default_max_retries = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 
 local function is_lost(id)
@@ -41,7 +43,9 @@ end
 local function take_back(id, job, entry, priority)
   drop_entry(entry)
   redis.call('DEL', lock_key(id))
-  if job.state == 'RUNNING' then return end_lost_run(id, job, priority) end
+  free_places({id})
+  local what = job.state == 'RUNNING' and end_lost_run(id, job, priority)
+  if what then free_slot(id) return what end
   push_ready(id, priority, 'due_at', text(due_ms(job, entry)))
   return 'RETURNED'
 end
@@ -72,4 +76,5 @@ for priority = 0, 9 do
   until #page < limit or found >= limit or pages == 20
 end
 announce(ended)
+if found > 0 then tell_of_places() end
 return answer

@@ -8,6 +8,8 @@
 -- @include lib/ready.lua
 -- @include lib/ending.lua
 -- @include lib/pending.lua
+-- @include lib/limits.lua
+-- @include lib/slots.lua
 local worker, leave, count = ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local kept, answer = {}, {'RELEASED'}
@@ -22,6 +24,8 @@ local function hand_back(id, job, entry, priority)
     redis.call('HINCRBY', job_key(id), 'attempts', -1)
   end
   push_ready(id, priority, 'due_at', text(due_ms(job, entry)), 'state', 'PENDING')
+  free_places({id})
+  if job.state == 'RUNNING' then free_slot(id) end
   answer[#answer + 1] = id
 end
 
@@ -36,4 +40,5 @@ for priority = 0, 9 do
     redis.pcall('XGROUP', 'DELCONSUMER', ready_key(priority), 'workers', worker)
   end
 end
+if #answer > 1 then tell_of_places() end
 return answer

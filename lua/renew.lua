@@ -7,7 +7,7 @@
 -- @include lib/keys.lua
 local worker, lease_ms, count = ARGV[2], ARGV[3], tonumber(ARGV[4])
 
-local answer, renewed = {'RENEWED'}, {}
+local answer, renewed, leases = {'RENEWED'}, {}, {}
 for index = 5, 4 + count * 4, 4 do
   local id, fence, entry, progress = ARGV[index], ARGV[index + 1], ARGV[index + 2], ARGV[index + 3]
   local what
@@ -19,12 +19,22 @@ for index = 5, 4 + count * 4, 4 do
     local priority, stream_id = split_entry(entry)
     renewed[priority] = renewed[priority] or {}
     table.insert(renewed[priority], stream_id)
+    leases[#leases + 1] = text(now + tonumber(lease_ms))
+    leases[#leases + 1] = id
     if redis.call('HEXISTS', job_key(id), 'cancel_requested') == 1 then what = 'CANCELLED' end
   end
   if what then
     answer[#answer + 1] = id
     answer[#answer + 1] = what
   end
+end
+-- What a queue with a limit counts as running, it counts by its lease.
+local running = base .. 'running'
+if #leases > 0 and redis.call('HEXISTS', base .. 'limits', 'concurrency') == 1 then
+  for first = 1, #leases, 500 do
+    redis.call('ZADD', running, unpack(leases, first, math.min(first + 499, #leases)))
+  end
+  if redis.call('PTTL', running) < tonumber(lease_ms) then redis.call('PEXPIRE', running, lease_ms) end
 end
 for priority, stream_ids in pairs(renewed) do
   for first = 1, #stream_ids, 500 do

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import redis
 import redis.asyncio
 
-from rzsched import calls, dead_letters, operations
+from rzsched import calls, dead_letters, limits, operations
 from rzsched.calls import Enqueued
 from rzsched.client import BROKEN_S, WATCH_S, outcome
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
@@ -194,6 +194,9 @@ class AsyncClient:
     list_dead = _async(dead_letters.list_dead)
     replay_dead = _async(dead_letters.replay_dead)
     purge_dead = _async(dead_letters.purge_dead)
+    pause = _async(limits.pause)
+    resume = _async(limits.resume)
+    configure_queue = _async(limits.configure_queue)
     queue_stats = _async(operations.queue_stats)
     queues = _async(operations.queues)
     workers = _async(operations.workers)

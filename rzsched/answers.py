@@ -68,6 +68,7 @@ class QueueStats:
     """A queue at one instant. `succeeded` and `failed` count since the queue was made; `failed` counts attempts.
 
     `scheduled` holds retries too. `oldest_ready_age` is the seconds that the job longest ready has waited.
+    `parked` jobs wait for others of their concurrency key. `concurrency` and `rate` (jobs, seconds) are its limits.
     `stale` counts finishes refused because another run had taken over, `late` those taken after the lease ran
     out, `recovered` the runs taken back from dead workers.
     """
@@ -85,13 +86,18 @@ class QueueStats:
     stale: int
     late: int
     oldest_ready_age: float
+    parked: int = 0
     paused: bool = False
     concurrency: int | None = None
+    rate: tuple[int, float] | None = None
 
 
 def read_stats(queue: str, counts: list[PartitionCount]) -> QueueStats:
     def total(counter: str) -> int:
         return sum(count.counters.get(counter, 0) for count in counts)
+
+    def limit(name: str) -> int | None:
+        return sum(count.limits.get(name, 0) for count in counts) or None
 
     return QueueStats(
         queue=queue,
@@ -106,6 +112,10 @@ def read_stats(queue: str, counts: list[PartitionCount]) -> QueueStats:
         recovered=total("recovered"),
         stale=total("stale"),
         late=total("late"),
+        parked=total("parked"),
+        paused=any("paused" in count.limits for count in counts),
+        concurrency=limit("concurrency"),
+        rate=None if (jobs := limit("rate")) is None else (jobs, counts[0].limits.get("rate_ms", 0) / 1000),
         oldest_ready_age=max(count.oldest_ready_age_ms for count in counts) / 1000,
     )
 

@@ -143,12 +143,14 @@ class Task(Generic[P, R]):
         timeout: Seconds | None = None,
         expires: Seconds | None = None,
         retention: Seconds | None = None,
+        concurrency_key: str | None = None,
+        concurrency_limit: int | None = None,
     ) -> Bound[P]:
         """Say more of the next job than the task does; what is said here wins."""
         said = JobOptions(
             run_at=run_at, delay=delay, queue=queue, max_retries=max_retries, backoff=backoff, priority=priority,
             idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl, timeout=timeout, expires=expires,
-            retention=retention,
+            retention=retention, concurrency_key=concurrency_key, concurrency_limit=concurrency_limit,
         )  # fmt: skip
         return Bound(self, said)
 
@@ -235,6 +237,7 @@ class App:
     def task(self, /, *, name: str | None = None, queue: str | None = None, max_retries: int | None = None,
              backoff: Backoff | None = None, priority: int | None = None, timeout: Seconds | None = None,
              expires: Seconds | None = None, retention: Seconds | None = None, idempotency_ttl: Seconds | None = None,
+             concurrency_key: str | None = None, concurrency_limit: int | None = None,
              retry_on: ErrorTypes | type[BaseException] | None = None,
              dead_on: ErrorTypes | type[BaseException] = ()) -> "TaskDecorator": ...
 

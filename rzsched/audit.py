@@ -1,10 +1,10 @@
 """Prove from the keys alone that every job is in exactly one place.
 
-Invariant: a live job is in exactly one of the scheduled set, an undelivered ready entry, a pending entry and the
-dead stream, and its hash says which. The audit first gathers, in pages, every id that any key of a partition
-names, and where it was seen; then `audit.lua` looks at each id and all of its places at one instant. Every verb
-is one script, so a job that moves while ids are gathered is still whole when it is looked at: what is found
-holds at that instant, on a live server too, and an id met in between is left to the next audit.
+Invariant: a live job is in exactly one of the scheduled set, an undelivered ready entry, a pending entry, the parking
+place of its concurrency key and the dead stream, and its hash says which. The audit first gathers, in pages, every id
+that any key of a partition names, and where it was seen; then `audit.lua` looks at each id and all of its places at one
+instant. Every verb is one script, so a job that moves while ids are gathered is still whole when it is looked at: what
+is found holds at that instant, on a live server too, and an id met in between is left to the next audit.
 
 A dead entry whose `id` is '' is a remainder that belongs to no job (see `lua/lib/ending.lua`): counted, no finding.
 """
@@ -40,6 +40,7 @@ class _Seen:
     keys: list[bytes] = field(default_factory=list)
     done: list[bytes] = field(default_factory=list)
     streams: set[int] = field(default_factory=set)
+    parked: list[str] = field(default_factory=list)
 
     def see(self, job_id: bytes, *entries: str) -> None:
         self.entries.setdefault(job_id, set()).update(entries)
@@ -108,6 +109,8 @@ def _sort_key(found: _Seen, rest: bytes) -> None:
         found.see(name)
     elif kind == b"idem":
         found.keys.append(name)
+    elif kind == b"parked":
+        found.parked.append(name.decode("utf-8", "replace"))
     elif kind == b"done":
         found.done.append(name)
     elif kind == b"ready" and name in {b"%d" % priority for priority in keys.PRIORITIES}:
@@ -115,18 +118,24 @@ def _sort_key(found: _Seen, rest: bytes) -> None:
 
 
 def _gather(found: _Seen) -> Plan[None]:
-    """Page through the scheduled set and the streams."""
-    cursor = b"0"
-    while True:
-        ((cursor, page),) = yield [calls.command("ZSCAN", found.place.scheduled, cursor, "COUNT", PAGE, read=tuple)]
-        for job_id in page[::2]:
-            found.see(job_id)
-        if cursor in {b"0", 0}:
-            break
+    """Page through the scheduled set, the parking places and the streams."""
+    yield from _gather_set(found, found.place.scheduled)
+    for key in sorted(set(found.parked)):
+        yield from _gather_set(found, f"{found.place.base}parked:{key}", f"parked/{key}")
     yield from _gather_stream(found, found.place.dead, "dead")
     for priority in sorted(found.streams):
         yield from _gather_pending(found, priority)
         yield from _gather_stream(found, found.place.ready[priority], str(priority))
+
+
+def _gather_set(found: _Seen, name: str, *entries: str) -> Plan[None]:
+    cursor = b"0"
+    while True:
+        ((cursor, page),) = yield [calls.command("ZSCAN", name, cursor, "COUNT", PAGE, read=tuple)]
+        for job_id in page[::2]:
+            found.see(job_id, *entries)
+        if cursor in {b"0", 0}:
+            return
 
 
 def _gather_stream(found: _Seen, stream: str, prefix: str) -> Plan[None]:
@@ -230,5 +239,6 @@ def _read_look(place: Partition, item: Item, fields: list[bytes], facts: list[by
         lock=text_of(told[b"lock"]),
         holder=told[b"holder"],
         holder_ttl_ms=int(told[b"holder_ttl_ms"]),
+        slot=text_of(told[b"slot"]),
         places=tuple(Place(text_of(row[0]), text_of(row[1]), row[2], text_of(row[3])) for row in places),
     )

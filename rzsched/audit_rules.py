@@ -1,7 +1,7 @@
 """Judge what an audit saw: one id at a time, with all of its places at one instant. Pure.
 
-Invariant: a live job is in exactly one of the scheduled set, an undelivered ready entry, a pending entry and the
-dead stream, and its hash says which.
+Invariant: a live job is in exactly one of the scheduled set, an undelivered ready entry, a pending entry, the parking
+place of its concurrency key and the dead stream, and its hash says which.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from itertools import chain
 _LIVE = frozenset({"PENDING", "RUNNING", "FAILED"})
 _ENDED = frozenset({"SUCCEEDED", "CANCELLED"})
 _PLACES = {
-    "PENDING": {"scheduled", "undelivered", "pending"},
+    "PENDING": {"scheduled", "undelivered", "pending", "parked"},
     "RUNNING": {"pending"},
     "FAILED": {"scheduled"},
     "DEAD": {"dead"},
@@ -41,6 +41,7 @@ class Counts:
     ready: int = 0
     delivered: int = 0
     running: int = 0
+    parked: int = 0
     dead: int = 0
     ended: int = 0
     foreign: int = 0
@@ -48,7 +49,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """An entry and what is there: undelivered, pending, hollow, left, dead or gone (see `audit.lua`)."""
+    """An entry and what is there: undelivered, pending, hollow, left, dead, parked or gone (see `audit.lua`)."""
 
     entry: str
     what: str
@@ -69,6 +70,7 @@ class Look:
     lock: str
     holder: bytes
     holder_ttl_ms: int
+    slot: str
     places: tuple[Place, ...]
 
     @property
@@ -154,7 +156,19 @@ def _place_faults(look: Look, dead: str) -> Faults:
     key = look.fields.get("idempotency_key")
     if key and not dead and look.holder != look.id:
         yield "key_not_held", f"idempotency key {key!r} names {text_of(look.holder) or 'nothing'}"
+    yield from _slot_faults(look, names)
     yield from _attempt_faults(look)
+
+
+def _slot_faults(look: Look, names: list[str]) -> Faults:
+    """Check the slot of a concurrency key: who runs has one, and none is held where no end of a run would free it."""
+    key = look.fields.get("concurrency_key", "")
+    if look.slot and look.slot != key:
+        yield "slot_of_other_key", f"holds a slot of {look.slot!r}, its key is {key!r}"
+    elif look.slot and not any(name.startswith(("undelivered", "pending")) for name in names):
+        yield "slot_not_needed", f"holds a slot of {key!r} in {', '.join(names) or 'no place'}"
+    elif key and not look.slot and look.state == "RUNNING":
+        yield "slot_not_held", f"runs without a slot of {key!r}"
 
 
 def _lock_faults(look: Look, place: str) -> Faults:
@@ -184,6 +198,8 @@ def _ended_faults(look: Look) -> Faults:
         yield "lock_without_run", f"{look.lock}, the job is {look.state}"
     if look.ttl_ms == -1:
         yield "never_expires", f"{look.state} without a TTL"
+    if look.slot:
+        yield "slot_not_needed", f"{look.state} and holds a slot of {look.slot!r}"
 
 
 def count_place(look: Look, counts: Counts) -> None:
@@ -198,6 +214,8 @@ def count_place(look: Look, counts: Counts) -> None:
         counts.running += 1
     elif look.score:
         counts.scheduled += 1
+    elif any(place.what == "parked" for place in look.entries):
+        counts.parked += 1
     elif any(place.what == "pending" for place in look.entries):
         counts.delivered += 1
     else:

@@ -6,7 +6,7 @@ A call that is `repeatable` has the same effect when it is sent again after an a
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from rzsched.job import JobId, JobStatus, Prepared, read_status
@@ -128,14 +128,17 @@ class PartitionCount:
     dead: int
     oldest_ready_age_ms: int
     counters: dict[str, int]
+    limits: dict[str, int] = field(default_factory=dict)
+
+
+def _numbers(flat: list[bytes]) -> dict[str, int]:
+    return {name.decode(): int(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
 def measure(place: Partition, now_ms: str = "") -> Call[PartitionCount]:
     def read(answer: list[Any]) -> PartitionCount:
-        flat = [value.decode() for value in answer[6]]
-        counters = {name: int(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
         scheduled, ready, running, dead, age_ms = map(int, answer[1:6])
-        return PartitionCount(scheduled, ready, running, dead, age_ms, counters)
+        return PartitionCount(scheduled, ready, running, dead, age_ms, _numbers(answer[6]), _numbers(answer[7]))
 
     return Call("measure", place.fixed, (now_ms,), read)
 
@@ -156,7 +159,7 @@ def attend(registry: str, who: str = "", ttl_s: float = 0, now_ms: str = "") -> 
 
 
 def join(place: Partition, lease_s: float, tasks: Iterable[tuple[str, int]], now_ms: str = "") -> Call[str]:
-    flat: list[Argument] = [word for task in tasks for word in task]
+    flat = [word for task in tasks for word in task]
     return Call("join", place.fixed, (now_ms, int(lease_s * 1000), len(flat) // 2, *flat), _first)
 
 
@@ -231,10 +234,23 @@ def read_claimed(rows: list[list[Any]]) -> list[Claimed]:
     ]
 
 
+class Claims(list[Claimed]):
+    """What a call claimed; `gate` is what holds up further jobs ('' nothing), worth another look in `look_s`."""
+    gate = ""
+    look_s = 0.0
+
+
+def read_claims(answer: list[Any]) -> Claims:
+    claims = Claims(read_claimed(answer[2:]))
+    if answer[0]:
+        claims.gate, claims.look_s = answer[0].decode(), int(answer[1]) / 1000
+    return claims
+
+
 def claim(place: Partition, worker: str, lease_ms: int, limit: int, turn: str,
-          delivered: Sequence[str] = (), now_ms: str = "") -> Call[list[Claimed]]:
+          delivered: Sequence[str] = (), now_ms: str = "") -> Call[Claims]:
     args: list[Argument] = [now_ms, worker, lease_ms, limit, turn, len(delivered), *delivered]
-    return Call("claim", place.fixed, args, lambda answer: read_claimed(answer[1:]), repeatable=False)
+    return Call("claim", place.fixed, args, lambda answer: read_claims(answer[1:]), repeatable=False)
 
 
 @dataclass(slots=True, frozen=True)
@@ -242,7 +258,7 @@ class Finished:
     """`notes`: what was not plainly settled, by job id; `claimed`: the next runs."""
 
     notes: dict[str, str]
-    claimed: list[Claimed]
+    claimed: Claims
 
 
 Outcome = tuple[str, str, str, str, str | bytes, str, str]
@@ -257,7 +273,7 @@ def finish(place: Partition, worker: str, lease_ms: int, limit: int, turn: str, 
 
     def read(answer: list[Any]) -> Finished:
         words = [value.decode() for value in answer[1]] if answer[1] else []
-        return Finished(dict(zip(words[::2], words[1::2], strict=True)), read_claimed(answer[2:]))
+        return Finished(dict(zip(words[::2], words[1::2], strict=True)), read_claims(answer[2:]))
 
     return Call("finish", place.fixed, args, read, repeatable=False)
 

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import redis
 
-from rzsched import calls, dead_letters, operations
+from rzsched import calls, dead_letters, limits, operations
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
 from rzsched.connect import LinkSettings, SyncLink
 from rzsched.errors import JobCancelled, JobFailed, JobNotFound
@@ -75,6 +75,9 @@ class Client:
     list_dead = _sync(dead_letters.list_dead)
     replay_dead = _sync(dead_letters.replay_dead)
     purge_dead = _sync(dead_letters.purge_dead)
+    pause = _sync(limits.pause)
+    resume = _sync(limits.resume)
+    configure_queue = _sync(limits.configure_queue)
     queue_stats = _sync(operations.queue_stats)
     queues = _sync(operations.queues)
     workers = _sync(operations.workers)

@@ -108,10 +108,16 @@ class JobSpec:
     timeout: Seconds | None = None
     expires: Seconds | None = None
     retention: Seconds | None = None
+    concurrency_key: str | None = None
+    concurrency_limit: int | None = None
 
 
 class Prepared(NamedTuple):
-    """A checked job, ready to be written: `run_at` as `enqueue.lua` takes it, `more` fields flat."""
+    """A checked job, ready to be written: `run_at` as `enqueue.lua` takes it, `more` fields flat.
+
+    Jobs of one `concurrency_key` belong to one partition, as those of one `key` do. Where a job has both, the
+    concurrency key decides: the idempotency key then holds among jobs of the same concurrency key.
+    """
 
     run_at: str
     priority: str
@@ -120,6 +126,7 @@ class Prepared(NamedTuple):
     payload: bytes
     more: Sequence[str]
     queue: str
+    concurrency_key: str = ""
 
 
 def prepare(spec: JobSpec | JobOptions, task: str | TaskLike, args: Sequence[Any],
@@ -143,7 +150,7 @@ def prepare(spec: JobSpec | JobOptions, task: str | TaskLike, args: Sequence[Any
     run_at = "" if spec.run_at is None and spec.delay is None else run_at_text(spec.run_at, spec.delay)
     # Where nothing more is said the empty tuple stands: it spares the garbage collector a list a job.
     return Prepared(run_at, "5" if priority is None else str(priority), key or "", name, payload, more or (),
-                    queue or DEFAULT_QUEUE)
+                    queue or DEFAULT_QUEUE, spec.concurrency_key or base.concurrency_key or "")
 
 
 def _read_task(task: object) -> tuple[str, JobOptions]:

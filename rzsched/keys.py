@@ -49,6 +49,11 @@ class Partition:
         return self.base + "ended"
 
     @property
+    def gate_channel(self) -> str:
+        """Tell workers that a place got free or that limits changed (OPEN), or that the queue is PAUSED."""
+        return self.base + "gate"
+
+    @property
     def ready(self) -> tuple[str, ...]:
         return tuple(f"{self.base}ready:{priority}" for priority in PRIORITIES)
 
@@ -73,9 +78,9 @@ def partition(namespace: str, queue: str, number: int) -> Partition:
     return Partition(queue, number, base, (base, base + "scheduled", base + "dead", base + "stats"))
 
 
-def partition_of_key(idempotency_key: str, partitions: int) -> int:
+def partition_of_key(key: str, partitions: int) -> int:
     """Give equal keys one partition, so that they meet in one slot."""
-    return crc32(idempotency_key.encode()) % partitions
+    return crc32(key.encode()) % partitions
 
 
 def queues(namespace: str) -> str:

@@ -1,8 +1,7 @@
 """List the jobs of a queue by state, as a plan (see `operations`).
 
 The structures that hold live jobs are read a page at a time: nothing blocks the server, and what moves meanwhile may be
-missed or seen in its old place. Jobs that ended well are in no index (that is what keeps them cheap), so they
-are found by SCAN, over a bounded number of keys. Names hold no character that means anything in a MATCH pattern.
+missed or seen in its old place. Jobs that ended well are in no index, which is cheap: a bounded SCAN finds them.
 """
 
 from collections.abc import Callable
@@ -10,14 +9,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from rzsched import calls, keys
+from rzsched import calls
 from rzsched.answers import DeadJob, read_dead
 from rzsched.calls import Call
 from rzsched.errors import JobNotFound
 from rzsched.job import DEFAULT_PRIORITY, State, instant
 from rzsched.keys import GROUP, Partition
 from rzsched.names import check_queue, job_id_ms
-from rzsched.space import Plan, Space
+from rzsched.space import Plan, Space, partitions_of
 
 PAGE = 500
 SCAN_PAGE = 1000
@@ -60,7 +59,7 @@ def list_jobs(space: Space, queue: str, state: State, count: int = 100) -> Plan[
     state = State(state)
     if type(count) is not int or count < 1:
         raise ValueError(f"count must be an int of at least 1, not {count!r}")
-    places = yield from _places(space, queue)
+    places = yield from partitions_of(space, queue)
     jobs: list[ListedJob] = []
     complete = True
     for place in places:
@@ -80,7 +79,7 @@ def find_dead(space: Space, queue: str, job_id: str) -> Plan[DeadJob]:
     """Find one entry of the dead stream, by job id or (an entry without a job) by stream id; or raise JobNotFound."""
     check_queue(queue)
     if job_id.replace("-", "", 1).isdecimal() and job_id.isascii():
-        places = yield from _places(space, queue)
+        places = yield from partitions_of(space, queue)
         asked = [(place, job_id) for place in places]
     else:
         place = space.place_of(job_id)
@@ -120,12 +119,6 @@ _ORDER: dict[State, Callable[[ListedJob], Any]] = {
 def _on(place: Partition, *args: calls.Argument, read: Callable[[Any], Any]) -> Call[Any]:
     """Make a plain command whose `keys` say, for a cluster, which partition it belongs to."""
     return Call("", (place.fixed[0],), args, read)
-
-
-def _places(space: Space, queue: str) -> Plan[list[Partition]]:
-    registry = keys.queues(space.settings.namespace)
-    (count,) = yield [calls.command("HGET", registry, queue, read=lambda value: int(value or 1))]
-    return [space.place(queue, number) for number in range(count)]
 
 
 def _records(place: Partition, ids: list[str]) -> Plan[list[dict[str, str]]]:
@@ -175,7 +168,7 @@ def _job(place: Partition, job_id: str, state: State, record: dict[str, str], *,
 
 
 def _waiting(place: Partition, state: State, count: int) -> Plan[list[ListedJob]]:
-    jobs = (yield from _ready(place, count)) if state is State.PENDING else []
+    jobs = (yield from _ready(place, count)) + (yield from _parked(place, count)) if state is State.PENDING else []
     first, wanted = 0, count
     found: dict[str, ListedJob] = {}
     while len(found) < wanted:
@@ -236,6 +229,16 @@ def _ready(place: Partition, count: int) -> Plan[list[ListedJob]]:
                 break
             after = f"({page[-1][0]}"
     return jobs[:count]
+
+
+def _parked(place: Partition, count: int) -> Plan[list[ListedJob]]:
+    """Read who waits for a slot of a concurrency key; only keys whose slots are held have such jobs."""
+    (held,) = yield [_on(place, "HVALS", place.base + "holding", read=_texts)]
+    ids: list[str] = []
+    for key in sorted(set(held)):
+        ids += (yield [_on(place, "ZRANGE", f"{place.base}parked:{key}", 0, count - 1, read=_texts)])[0]
+    records = yield from _records(place, ids)
+    return [_job(place, job_id, State.PENDING, told) for job_id, told in zip(ids, records, strict=True) if told]
 
 
 def _running(place: Partition, count: int) -> Plan[list[ListedJob]]:

@@ -43,6 +43,8 @@ def schedule_job(
     timeout: Seconds | None = None,
     expires: Seconds | None = None,
     retention: Seconds | None = None,
+    concurrency_key: str | None = None,
+    concurrency_limit: int | None = None,
 ) -> Plan[JobId]:
     """Schedule one job: at `run_at`, after `delay`, or as soon as possible.
 
@@ -50,13 +52,14 @@ def schedule_job(
     "default", 3 retries, `Backoff()`, priority 5 (0 is first), an `idempotency_ttl` of 86,400 s, no timeout, no
     expiry, a retention of 3,600 s. Durations are seconds or timedeltas; `run_at` is an aware datetime or epoch
     seconds. An `idempotency_key` in use gives the id of the job that holds it, with `created` False.
+    Of a `concurrency_key` at most `concurrency_limit` (default 1) jobs run at once.
 
     Raises ValueError or TypeError for bad arguments, PayloadError, PayloadTooLarge or InvalidName, always before
     anything is written; ConnectionFailed when the server can't be reached (the job may then exist: repeat the call
     with the same key).
     """
     spec = JobSpec(task, args, kwargs, run_at, delay, queue, max_retries, backoff, priority, idempotency_key,
-                   idempotency_ttl, timeout, expires, retention)
+                   idempotency_ttl, timeout, expires, retention, concurrency_key, concurrency_limit)
     return _schedule(space, prepare(spec, task, args, kwargs, space.settings.payload_limit))
 
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from rzsched.config import Seconds, seconds
-from rzsched.names import check_queue
+from rzsched.names import check_idempotency_key, check_queue
 from rzsched.retry import Backoff
 
 DEFAULT_QUEUE = "default"
@@ -41,6 +41,8 @@ class JobOptions:
     timeout: Seconds | None = None
     expires: Seconds | None = None
     retention: Seconds | None = None
+    concurrency_key: str | None = None
+    concurrency_limit: int | None = None
 
     def over(self, other: "JobOptions") -> "JobOptions":
         """Merge: what is said here wins over what `other` says."""
@@ -69,10 +71,14 @@ class OptionsLike(Protocol):
     def expires(self) -> Seconds | None: ...
     @property
     def retention(self) -> Seconds | None: ...
+    @property
+    def concurrency_key(self) -> str | None: ...
+    @property
+    def concurrency_limit(self) -> int | None: ...
 
 
 def write_options(spec: OptionsLike, base: JobOptions, written: list[str]) -> None:
-    """Write what is said; `expires` and `idempotency_ttl` also from the task, since only scripts read them."""
+    """Write what is said; what only scripts read (`expires`, `idempotency_ttl`, `concurrency_…`) also from the task."""
     if spec.max_retries is not None:
         written += ("max_retries", str(check_max_retries(spec.max_retries)))
     if spec.backoff is not None:
@@ -89,6 +95,19 @@ def write_options(spec: OptionsLike, base: JobOptions, written: list[str]) -> No
         text = duration_ms(ttl, "idempotency_ttl", 1)
         if text != str(DEFAULT_IDEMPOTENCY_TTL_S * 1000):
             written += ("idempotency_ttl_ms", text)
+    write_concurrency(spec, base, written)
+
+
+def write_concurrency(spec: OptionsLike, base: JobOptions, written: list[str]) -> None:
+    """Write the concurrency key and its limit, which says nothing without a key."""
+    limit = base.concurrency_limit if spec.concurrency_limit is None else spec.concurrency_limit
+    if limit is not None:
+        check_concurrency_limit(limit)
+    key = base.concurrency_key if spec.concurrency_key is None else spec.concurrency_key
+    if key is not None:
+        written += ("concurrency_key", check_idempotency_key(key, "concurrency_key"))
+        if limit is not None and limit != 1:
+            written += ("concurrency_limit", str(limit))
 
 
 def check_options(options: JobOptions) -> JobOptions:
@@ -116,6 +135,14 @@ def check_max_retries(value: object) -> int:
         raise TypeError(f"max_retries must be an int, not {type(value).__name__}")
     if not 0 <= value <= 1_000_000_000:
         raise ValueError(f"max_retries must be from 0 to 1000000000, not {value}")
+    return value
+
+
+def check_concurrency_limit(value: object) -> int:
+    if type(value) is not int:
+        raise TypeError(f"concurrency_limit must be an int, not {type(value).__name__}")
+    if not 1 <= value <= 1_000_000:
+        raise ValueError(f"concurrency_limit must be from 1 to 1000000, not {value}")
     return value
 
 

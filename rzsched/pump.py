@@ -10,44 +10,21 @@ everything that is pending for this worker and unknown to it has been handed bac
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from rzsched import calls
-from rzsched.calls import Claimed, Outcome
+from rzsched.calls import Claimed, Claims, Outcome
 from rzsched.connect import AsyncLink, backoff_delays
 from rzsched.errors import RzschedError
 from rzsched.keys import Partition
+from rzsched.posts import MOST_CLAIMED, Post, look_at_cold, share_slots
 from rzsched.reader import BlockingReader, Delivery, GroupsGone
 
 _log = logging.getLogger("rzsched.worker")
-MOST_CLAIMED = 500
-"""Jobs in one call, which bounds how long a script holds the server."""
 MOST_IN_FLIGHT = 2
-COLD_S = 0.02
-"""How often a busy worker asks a partition that had nothing."""
 CLOSING_RETRY_S = 0.2
-FAIR_SLOTS = 8
-"""Of this many slots one goes to a priority whose turn it is, so that none starves."""
-
-
-@dataclass(slots=True, eq=False)
-class Post:
-    """A worker's work on one partition: what ended there and is not yet settled, and whether there is more to claim."""
-
-    place: Partition
-    weight: int
-    hot: bool = True
-    outcomes: list[Outcome] = field(default_factory=list)
-    slot_credit: float = 0.0
-    fair_credit: int = 0
-    fair_turn: int = 0
-    asked_at: float = 0.0
-
-
 Part = tuple[Post, list[Outcome], int]
 """One partition's part of a round trip: what to settle, and how many jobs to claim at most."""
 
@@ -80,6 +57,9 @@ class Pump:
         self.closing = False
         self._in_flight: set[asyncio.Task[None]] = set()
         self._regaining: asyncio.Task[None] | None = None
+        self._reader: BlockingReader | None = None
+        self._read_places: list[Partition] = []  # where the blocking read that is under way waits
+        self._unblocking: asyncio.Task[None] | None = None
         self._trouble: Iterator[float] | None = None  # the waits between tries, from a failure to the next success
 
     # ---- what others say
@@ -128,9 +108,9 @@ class Pump:
     def _next_parts(self) -> list[Part]:
         claims = self._claims
         if claims and self.free > 0:
-            self._look_at_cold()
+            look_at_cold(self.posts.values())
         posts = [post for post in self.posts.values() if post.outcomes or (claims and post.hot)]
-        limits = self._share_slots(posts) if claims else [0] * len(posts)
+        limits = share_slots(posts, self.free) if claims else [0] * len(posts)
         parts: list[Part] = []
         for post, limit in zip(posts, limits, strict=True):
             if post.outcomes or limit:
@@ -139,40 +119,9 @@ class Pump:
                 self.free -= limit
         return parts
 
-    def _look_at_cold(self) -> None:
-        """Ask the other partitions now and then while one is hot, for then no blocking read waits for their jobs."""
-        now = time.monotonic()
-        if any(post.hot for post in self.posts.values()):
-            for post in self.posts.values():
-                post.hot = post.hot or now - post.asked_at >= COLD_S
-        for post in self.posts.values():
-            if post.hot:
-                post.asked_at = now
-
-    def _share_slots(self, posts: list[Post]) -> list[int]:
-        """Deal the free slots out by weight; what rounding takes from a post now, it gets later."""
-        free, total = max(self.free, 0), sum(post.weight for post in posts)
-        for post in posts:
-            post.slot_credit += free * post.weight / total
-        limits = dict.fromkeys(posts, 0)
-        for post in sorted(posts, key=lambda post: post.slot_credit, reverse=True):
-            limits[post] = share = min(MOST_CLAIMED, free, max(0, math.ceil(post.slot_credit)))
-            free -= share
-            post.slot_credit = min(post.slot_credit - share, post.weight)
-        return list(limits.values())
-
-    def _fair_turn(self, post: Post, limit: int) -> str:
-        """Say which priority goes first for one slot, once in FAIR_SLOTS slots; '' for none."""
-        post.fair_credit += limit
-        if limit == 0 or post.fair_credit < FAIR_SLOTS:
-            return ""
-        post.fair_credit = 0
-        post.fair_turn += 1
-        return str(1 + post.fair_turn % 9)
-
     async def _exchange(self, parts: list[Part]) -> None:
         steps = [
-            calls.finish(post.place, self._worker, self._lease_ms, limit, self._fair_turn(post, limit), outcomes)
+            calls.finish(post.place, self._worker, self._lease_ms, limit, post.fair_priority(limit), outcomes)
             for post, outcomes, limit in parts
         ]
         sent = time.monotonic()
@@ -191,14 +140,54 @@ class Pump:
         self._in_flight.discard(asyncio.current_task())
         self.kick.set()
 
-    def _take(self, post: Post, claimed: list[Claimed], limit: int, sent: float) -> None:
+    def _take(self, post: Post, claimed: Claims, limit: int, sent: float) -> None:
         self.free += limit - len(claimed)
-        if limit > 0:
-            post.hot = len(claimed) >= limit
+        if post.take_answer(claimed, limit, self._look):
+            self._read_with(post)
+        elif post.shut is not None and post.place in self._read_places:
+            self._end_read()
         if claimed:
             self._begin(post.place, claimed, sent)
         if self.free > 0:
             self.room.set()
+
+    # ---- held up by limits
+
+    def _look(self, post: Post) -> None:
+        """Ask a post that may have been shut, even if the blocking read at the others has the only free slot."""
+        if self._read_places and self.free < 1:
+            self._end_read()
+        post.open()
+        post.hot = True
+        self.kick.set()
+
+    def hear_gate(self, channel: str, word: str) -> None:
+        """Heed what the gate of a partition says: a place got free, the limits changed, or the queue is paused."""
+        for post in self.posts.values():
+            if post.place.gate_channel == channel:
+                if word == "PAUSED" and post.place in self._read_places:
+                    self._end_read()  # else it would take a job, to give it back
+                self._look(post)
+
+    def look_at_all(self) -> None:
+        """Ask everywhere: the gates may have spoken unheard."""
+        for post in self.posts.values():
+            self._look(post)
+
+    def _read_with(self, post: Post) -> None:
+        """Have the blocking read wait for a post that is open again too."""
+        if self._read_places and post.place not in self._read_places:
+            self._end_read()
+
+    def _end_read(self) -> None:
+        """End the blocking read, so that the next one waits for jobs of the right partitions."""
+        self._read_places = []
+        if self._reader is not None and self._unblocking is None:
+            self._unblocking = asyncio.get_running_loop().create_task(self._try(self._reader.unblock))
+            self._unblocking.add_done_callback(self._forget_unblocking)
+
+    def _forget_unblocking(self, _: "asyncio.Task[None]") -> None:
+        self._unblocking = None
 
     def _take_back(self, parts: list[Part]) -> None:
         for post, outcomes, limit in parts:
@@ -209,15 +198,17 @@ class Pump:
 
     async def read_when_idle(self, reader: BlockingReader) -> None:
         """Wait for jobs by a blocking read whenever there is nothing to claim and a slot to run one in."""
+        self._reader = reader
         while not self.closing:
-            idle = self.free >= 1 and self._claims and not any(post.hot for post in self.posts.values())
-            if not idle:
+            places = self._idle_places()
+            if not places:
                 self.room.clear()
                 await self.room.wait()
                 continue
             self.free -= 1  # the slot of what the read will bring
             try:
-                deliveries = await reader.read(list(self.posts))
+                self._read_places = places
+                deliveries = await reader.read(places)
             except GroupsGone:
                 deliveries = []
                 await self._try(self._rejoin)
@@ -225,6 +216,7 @@ class Pump:
                 deliveries = []
                 self._lose_link(error)
             finally:
+                self._read_places = []
                 self.free += 1
             # What was pending here when the link was lost is being handed back: only what then is left counts.
             while self._regaining is not None and not self._regaining.done():
@@ -232,6 +224,12 @@ class Pump:
             if deliveries:
                 await self._track(self._claim_delivered(deliveries))
             self.kick.set()
+
+    def _idle_places(self) -> list[Partition]:
+        """Say where to wait for jobs, if nothing is hot; what a shut post brought would only be given back."""
+        if self.free < 1 or not self._claims or any(post.hot for post in self.posts.values()):
+            return []
+        return [post.place for post in self.posts.values() if post.shut is None]
 
     def _track(self, round_trip: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Begin a round trip that may claim: regaining the link waits for it."""

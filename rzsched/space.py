@@ -35,8 +35,8 @@ class Space:
         count = self.partitions[job.queue]
         if count == 1:
             return self.place(job.queue, 0)
-        if job.key:
-            return self.place(job.queue, keys.partition_of_key(job.key, count))
+        if key := job.concurrency_key or job.key:
+            return self.place(job.queue, keys.partition_of_key(key, count))
         return self.place(job.queue, random.randrange(count))
 
 

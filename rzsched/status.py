@@ -29,6 +29,7 @@ class JobStatus:
     """A job as it was at one instant. Instants are aware UTC datetimes; `result` is decoded.
 
     `next_run_at` is when a waiting job is (or was) due; `attempts` counts runs begun, 1 while the first runs.
+    A `parked` job waits until another one of its `concurrency_key` ends.
     """
 
     id: str
@@ -51,6 +52,8 @@ class JobStatus:
     schedule_id: str | None = None
     scheduled_for: datetime | None = None
     replays: int = 0
+    concurrency_key: str | None = None
+    parked: bool = False
     payload: bytes = field(default=b"", repr=False)
 
 
@@ -98,6 +101,8 @@ def read_status(job_id: str, answer: list[Any]) -> JobStatus:
         progress=_text(job.get(b"progress")),
         schedule_id=_text(job.get(b"schedule_id")),
         scheduled_for=instant(job.get(b"scheduled_for")),
+        concurrency_key=_text(job.get(b"concurrency_key")),
+        parked=job.get(b"entry", b"").startswith(b"parked/"),
         replays=int(job.get(b"replays", 0)),
         payload=job.get(b"payload", b""),
     )

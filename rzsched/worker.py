@@ -29,7 +29,8 @@ from rzsched.execution import OpeningRules, Run
 from rzsched.job import DEFAULT_MAX_RETRIES
 from rzsched.keys import Partition
 from rzsched.lease import LeaseKeeper, WorkerCard
-from rzsched.pump import Post, Pump
+from rzsched.posts import Post
+from rzsched.pump import Pump
 from rzsched.reader import BlockingReader
 from rzsched.reporter import Reporter
 from rzsched.scheduler import SchedulerThread, new_member_id
@@ -139,7 +140,7 @@ class Worker:
         reader = BlockingReader(self._link, self.id)
         helpers = [
             asyncio.create_task(self._pump.read_when_idle(reader)),
-            asyncio.create_task(self._listen_for_cancels()),
+            asyncio.create_task(self._listen()),
             *([asyncio.create_task(self._stop_when_done())] if self.settings.burst else []),
         ]
         _log.info("worker started id=%s queues=%s concurrency=%d", self.id, ",".join(self._card.queues),
@@ -161,23 +162,30 @@ class Worker:
         scheduler.start()
         return scheduler
 
-    async def _listen_for_cancels(self) -> None:
-        """Hear at once what the next renewal would tell anyway."""
+    async def _listen(self) -> None:
+        """Hear of cancels and of gates at once: the next renewal, or the next look, would tell anyway."""
         channel = keys.worker_channel(self.app.namespace, self.id)
         delays = backoff_delays(float("inf"))
         while True:
             try:
                 connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
                 async with connections.pubsub(ignore_subscribe_messages=True) as listener:
-                    await listener.subscribe(channel)
+                    await listener.subscribe(channel, *(place.gate_channel for place in self._pump.posts))
+                    self._pump.look_at_all()
                     delays = backoff_delays(float("inf"))
                     while True:
                         message = await listener.get_message(timeout=5)
                         if message:
-                            self._crew.cancel(message["data"].decode("utf-8", "replace"))
+                            self._hear(message["channel"].decode(), message["data"].decode("utf-8", "replace"))
             except (redis.RedisError, OSError, RzschedError) as error:
-                _log.debug("listening again for cancels: %s", type(error).__name__)
+                _log.debug("listening again: %s", type(error).__name__)
                 await asyncio.sleep(next(delays))
+
+    def _hear(self, channel: str, word: str) -> None:
+        if channel == keys.worker_channel(self.app.namespace, self.id):
+            self._crew.cancel(word)
+        else:
+            self._pump.hear_gate(channel, word)
 
     # ---- joining
 
@@ -235,7 +243,8 @@ class Worker:
             return False  # it will tell when it is back
         counts, firsts = told[::2], told[1::2]
         due = any(first and float(first[1]) <= (now_s + 1) * 1000 for first in firsts)
-        return not due and all(count.ready + count.running == 0 for count in counts)
+        # What a paused queue keeps waiting is for the next worker.
+        return not due and all(count.running + ("paused" not in count.limits) * count.ready == 0 for count in counts)
 
     async def _drain(self) -> None:
         """Let running jobs end in the time there is, hand the rest back, and leave."""

@@ -186,10 +186,21 @@ def cancelled(stage: Stage, **options: Any) -> str:
     return job_id
 
 
+def parked(stage: Stage, **options: Any) -> str:
+    """Park a job behind a running one of its concurrency key."""
+    key = f"key {stage.new_worker()}"
+    start(stage, stage.new_worker(), concurrency_key=key)
+    job_id = stage.enqueue(concurrency_key=key, **options)
+    parker = stage.new_worker()
+    stage.finish(parker, *(outcome("RELEASED", run) for run in stage.claim(parker)))
+    return job_id
+
+
 SEEDERS: dict[str, Callable[..., str]] = {
     "scheduled": scheduled,
     "ready": ready,
     "delivered": delivered,
+    "parked": parked,
     "running": running,
     "retry_waiting": retry_waiting,
     "dead": dead,

@@ -1,5 +1,5 @@
 -- Claiming: entries of the ready streams become runs, each under a lock and a fence.
--- Needs: partition, keys, ready, ending.
+-- Needs: partition, keys, ready, ending, limits, slots.
 
 local function read_group(priority, worker, count)
   local read = function()
@@ -51,6 +51,7 @@ local function ends_unrun(id, job, entry)
   drop_entry(entry)
   redis.call('HSET', job_key(id), 'state', state, 'last_error', reason, 'finished_at', now_text)
   if state == 'CANCELLED' then free_key(id, key) else expire_key(id, key) end
+  free_slot(id)
   expire_job(id, job.retention_ms or 3600000)
   redis.call('HINCRBY', stats, string.lower(state), 1)
   announce({id})
@@ -72,23 +73,47 @@ local function not_runnable(id, job, entry, entry_fields)
   return job.state == 'RUNNING' or ends_unrun(id, job, entry)
 end
 
--- Appends runs to the answer, as {entry, id, fence, attempt, {field, value, ...}}.
+-- Appends runs to the answer, as {entry, id, fence, attempt, {field, value, ...}}. Returns how many jobs were parked.
 local function claim_entries(entries, worker, lease_ms, answer)
-  if #entries == 0 then return answer end
+  local parked = 0
+  if #entries == 0 then return parked end
   local fence = redis.call('INCRBY', base .. 'fence', #entries) - #entries
   local started_at = now_text
   for index, found in ipairs(entries) do
     local entry, id = found[1], field(found[2], 'id')
     local job, flat = read_job(id)
-    if not not_runnable(id, job, entry, found[2]) then
+    if not_runnable(id, job, entry, found[2]) then
+      -- It is settled, or another's.
+    elseif job.concurrency_key and not has_slot(id, job) then
+      park(id, job, entry)
+      parked = parked + 1
+    else
       local own = text(fence + index)
       if redis.call('SET', lock_key(id), worker .. '#' .. own, 'NX', 'PX', lease_ms) then
         local attempt = job.attempts and text(tonumber(job.attempts) + 1) or '1'
         redis.call('HSET', job_key(id), 'state', 'RUNNING', 'attempts', attempt, 'started_at', started_at,
           'fence', own)
+        if job.concurrency_key then hold(id, job.concurrency_key) end
         answer[#answer + 1] = {entry, id, own, attempt, flat}
       end
     end
   end
-  return answer
+  return parked
+end
+
+-- In one call, so that it does not hold up the server.
+local MOST_PARKED = 200
+
+-- Claims the given entries and then new ones, `allowed` runs in all. Parked jobs do not stand in the way of those
+-- behind them. Returns how many runs were added to the answer.
+local function claim_up_to(allowed, entries, worker, lease_ms, turn, answer)
+  local before, parked = #answer, 0
+  repeat
+    local left = allowed - (#answer - before) - #entries
+    for _, found in ipairs(read_entries(worker, left, turn)) do entries[#entries + 1] = found end
+    local parked_now = claim_entries(entries, worker, lease_ms, answer)
+    entries, turn, parked = {}, '', parked + parked_now
+  until parked_now == 0 or #answer - before >= allowed or parked >= MOST_PARKED
+  if limits.concurrency or limits.rate then count_starts(answer, before, lease_ms) end
+  return #answer - before
 end

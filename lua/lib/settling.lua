@@ -1,7 +1,7 @@
 -- Settling the runs of a batch: what can be done once for all is gathered.
--- Needs: partition, keys, ready, ending.
+-- Needs: partition, keys, ready, ending, limits, slots.
 
-local acknowledged, counted, ended, delayed_ids, delayed = {}, {}, {}, {}, false
+local acknowledged, counted, ended, settled, delayed_ids, delayed = {}, {}, {}, {}, {}, false
 
 local function acknowledge(entry)
   local priority, stream_id = split_entry(entry)
@@ -88,7 +88,7 @@ end
 local function withdraw(id, entry)
   if string.sub(entry, 1, 5) == 'dead/' then
     redis.call('XDEL', dead, string.sub(entry, 6))
-  elseif entry ~= '' then
+  elseif entry ~= '' and not unpark(id, entry) then
     drop_entry(entry)
   end
   redis.call('ZREM', scheduled, id)
@@ -127,6 +127,8 @@ local function settle(owned, holder, outcome, id, fence, entry, a, b, c)
   end
   note = outcomes[outcome](id, entry, a, b, c) or note
   acknowledge(entry)
+  settled[#settled + 1] = id
+  free_slot(id)
   if outcome ~= 'RETRY' then counts(note == 'DEAD' and 'dead' or counter_names[outcome]) end
   return note
 end
@@ -157,6 +159,7 @@ local function settle_batch()
       remove_entries(priority, {unpack(stream_ids, first, math.min(first + 999, #stream_ids))})
     end
   end
+  free_places(settled)
   for name, number in pairs(counted) do redis.call('HINCRBY', stats, name, number) end
   if delayed then wake_scheduler(delayed_ids) end
   announce(ended)

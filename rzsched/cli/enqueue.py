@@ -25,6 +25,8 @@ from rzsched.cli.parsing import DURATION, INSTANT, JSON
 @click.option("--timeout", type=DURATION, help="How long one attempt may take.")
 @click.option("--expires", type=DURATION, help="Cancel it where it has not started so long after it was due.")
 @click.option("--retention", type=DURATION, help="How long it is kept once it ended. Default: the task's, or 1h.")
+@click.option("--concurrency-key", metavar="KEY", help="Run at most --concurrency-limit jobs of this key at once.")
+@click.option("--concurrency-limit", type=int, help="Default: 1.")
 @click.option("--file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True),
               help="Enqueue many: one JSON object a line, - for stdin.")
 @click.option("-v", "--verbose", is_flag=True, help="With --file: print the ids.")

@@ -68,6 +68,23 @@ def parse_weighted(text: str) -> tuple[str, int]:
     return check_queue(name), int(weight)
 
 
+def parse_limit(text: str) -> int:
+    """Read a count; none is 0, which removes a limit."""
+    if text.strip().lower() == "none":
+        return 0
+    if not (text.isascii() and text.isdecimal()):
+        raise ValueError(f"{text!r} is no number of jobs: write one such as 10, or none to remove the limit")
+    return int(text)
+
+
+def parse_rate(text: str) -> tuple[int, float]:
+    """Read N/DURATION, a number of jobs in a time; 0 or none, with or without a time, removes the limit."""
+    count, slash, span = text.partition("/")
+    if not slash and parse_limit(count) != 0:
+        raise ValueError(f"{text!r} is no rate: write one such as 2/1 or 100/1m, or none to remove it")
+    return parse_limit(count), parse_duration(span) if slash else 1.0
+
+
 class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A parameter whose text one function reads; its ValueError is wrong usage of that parameter."""
 
@@ -87,4 +104,6 @@ class _Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 DURATION = _Parsed("duration", parse_duration)
 INSTANT = _Parsed("ISO", parse_instant)
 JSON = _Parsed("JSON", parse_json)
+LIMIT = _Parsed("N", parse_limit)
+RATE = _Parsed("N/SECONDS", parse_rate)
 WEIGHTED = _Parsed("NAME[:WEIGHT]", parse_weighted)

@@ -2,6 +2,7 @@
 
 import click
 
+from rzsched.answers import QueueStats
 from rzsched.cli.context import Session, json_option, pass_session
 from rzsched.cli.failures import warn
 from rzsched.cli.output import print_json, print_table, record
@@ -21,10 +22,14 @@ def queues(session: Session, json: bool) -> None:
     if json:
         return print_json([record(stats) for stats in found])
     rows = [
-        [stats.queue, *(getattr(stats, name) for name in _COUNTED), stats.oldest_ready_age, stats.paused]
+        [stats.queue, *(getattr(stats, name) for name in _COUNTED), stats.oldest_ready_age, *_limits(stats)]
         for stats in found
     ]
-    print_table(["QUEUE", *(name.upper() for name in _COUNTED), "OLDEST", "PAUSED"], rows)
+    print_table(["QUEUE", *(name.upper() for name in _COUNTED), "OLDEST", "PAUSED", "CONCURRENCY", "RATE"], rows)
+
+
+def _limits(stats: QueueStats) -> list[object]:
+    return [stats.paused, stats.concurrency, stats.rate and f"{stats.rate[0]}/{stats.rate[1]:g}s"]
 
 
 @click.command()

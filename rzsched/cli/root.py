@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from rzsched import __version__
-from rzsched.cli import dead, enqueue, jobs, queues, running
+from rzsched.cli import dead, enqueue, jobs, limits, queues, running
 from rzsched.cli.context import Session
 from rzsched.cli.failures import RootGroup
 from rzsched.cli.logs import set_up
@@ -50,6 +50,9 @@ _COMMANDS: tuple[Any, ...] = (
     jobs.status,
     jobs.cancel,
     jobs.wait,
+    limits.pause,
+    limits.resume,
+    limits.configure,
     queues.queues,
     queues.jobs,
     queues.workers,

@@ -123,6 +123,38 @@ def test_a_key_in_use_gives_the_first_job_and_says_so(rz: Run) -> None:
     assert "no new job" in again.stderr
 
 
+def test_a_queue_is_paused_limited_and_resumed(rz: Run) -> None:
+    def told() -> dict[str, Any]:
+        (stats,) = json.loads(rz("queues", "--json").stdout)
+        return {name: stats[name] for name in ("queue", "paused", "concurrency", "rate")}
+
+    assert rz("pause", "email").stdout == "paused\n"
+    assert told() == {"queue": "email", "paused": True, "concurrency": None, "rate": None}
+    assert rz("configure", "email", "--concurrency", "5", "--rate", "100/1m").stdout == "configured\n"
+    assert rz("resume", "email").stdout == "resumed\n"
+    assert told() == {"queue": "email", "paused": False, "concurrency": 5, "rate": [100, 60]}
+    assert re.search(r"^email .* no +5 +100/60s$", rz("queues").stdout, re.M)
+    rz("configure", "email", "--concurrency", "none")
+    rz("configure", "email", "--rate", "0")
+    assert told() == {"queue": "email", "paused": False, "concurrency": None, "rate": None}
+
+
+def test_senseless_limits_are_wrong_usage(rz: Run) -> None:
+    assert "name a limit" in rz("configure", "email", code=2).stderr
+    for wrong in ("--concurrency=-1", "--concurrency=few", "--rate=2", "--rate=2/0", "--rate=x/1"):
+        rz("configure", "email", wrong, code=2)
+    rz("pause", "a:b", code=2)
+    assert rz("queues", "--json").stdout == "[]\n"
+
+
+def test_parked_jobs_are_listed_and_shown(rz: Run, client: Client) -> None:
+    first, second = (rz("enqueue", "t", "--concurrency-key", "customer 7").stdout.strip() for _ in range(2))
+    assert [run.id for run in claim(client)] == [first]
+    assert json.loads(rz("status", second, "--json").stdout)["parked"] is True
+    assert [job["id"] for job in json.loads(rz("jobs", "default", "--state", "pending", "--json").stdout)] == [second]
+    assert rz("cancel", second).stdout == "cancelled\n"
+
+
 def test_an_unknown_job_is_3_and_a_malformed_id_is_2(rz: Run) -> None:
     for command in ("status", "cancel", "wait"):
         result = rz(command, "default.0.nothing", code=3)

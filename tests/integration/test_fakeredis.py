@@ -75,3 +75,18 @@ def test_a_lost_run_is_recovered_and_a_waiting_job_cancelled(client: Client) -> 
     assert client.cancel_job(lost)
     counts = client.queue_stats("default")
     assert (counts.scheduled, counts.ready, counts.running, counts.cancelled) == (0, 0, 0, 2)
+
+
+def test_limits_hold_there_too(client: Client) -> None:
+    client.configure_queue("default", concurrency=2, rate=(3, 60))
+    jobs = [client.schedule_job("t", concurrency_key=key) for key in "aabcd"]
+    (runs,) = client._link.execute([calls.claim(PLACE, "w", 15_000, 10, "")])
+    assert ([run.id for run in runs], runs.gate) == ([jobs[0], jobs[2]], "FULL")
+    assert client.get_job_status(jobs[1]).parked
+    _finish(client, runs[0], "SUCCEEDED", "", "60000", "")
+    assert not client.get_job_status(jobs[1]).parked
+    (runs,) = client._link.execute([calls.claim(PLACE, "w", 15_000, 10, "")])
+    assert (len(runs), runs.gate) == (1, "FULL")
+    client.pause("default")
+    (runs,) = client._link.execute([calls.claim(PLACE, "w", 15_000, 10, "")])
+    assert (runs, runs.gate) == ([], "PAUSED")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.states import SEEDERS, Stage, assert_one_place, ready, running, scheduled, start
+from tests.states import SEEDERS, Stage, assert_one_place, parked, ready, running, scheduled, start
 
 Damage = Callable[[Stage], object]
 
@@ -14,7 +14,8 @@ def test_jobs_in_every_state_are_each_in_one_place(stage: Stage) -> None:
         seed(stage)
         seed(stage, idempotency_key=f"key of {seed.__name__}", priority=3)
     counts = stage.check().counts
-    assert (counts.scheduled, counts.ready, counts.delivered, counts.running) == (4, 2, 2, 2)
+    assert (counts.scheduled, counts.ready, counts.delivered, counts.running) == (4, 2, 2, 4)
+    assert counts.parked == 2
     assert (counts.dead, counts.ended, counts.foreign) == (2, 4, 0)
 
 
@@ -62,6 +63,11 @@ def _no_group(stage: Stage) -> None:
 
 def _drop_record(stage: Stage, seed: Callable[..., str]) -> None:
     stage.raw.delete(stage.place.job(seed(stage)))
+
+
+def _unpark(stage: Stage) -> None:
+    job_id = parked(stage)
+    stage.raw.delete("rz:{q.0}:parked:" + stage.job(job_id)["concurrency_key"])
 
 
 def _misplace(stage: Stage) -> None:
@@ -117,6 +123,18 @@ DAMAGES: list[tuple[set[str], Damage]] = [
     ({"wrong_attempts"}, lambda stage: _hash(stage, ready, "attempts", "-1")),
     ({"wrong_attempts"}, lambda stage: _hash(stage, running, "attempts", "0")),
     ({"wrong_partition"}, _misplace),
+    ({"two_places"}, lambda stage: stage.raw.zadd(stage.place.scheduled, {parked(stage): 1})),
+    ({"two_places"}, lambda stage: stage.raw.zadd("rz:{q.0}:parked:other", {parked(stage): 1})),
+    ({"two_places"}, lambda stage: stage.raw.zadd("rz:{q.0}:parked:k", {ready(stage): 1})),
+    ({"nowhere"}, _unpark),
+    ({"wrong_entry"}, lambda stage: _hash(stage, parked, "entry", "parked/other")),
+    ({"wrong_place"}, lambda stage: _hash(stage, parked, "state", "FAILED")),
+    ({"ended_in_place"}, lambda stage: stage.raw.zadd("rz:{q.0}:parked:k", {SEEDERS["succeeded"](stage): 1})),
+    ({"entry_without_job"}, lambda stage: _drop_record(stage, parked)),
+    ({"slot_not_held"}, lambda stage: stage.raw.hdel("rz:{q.0}:holding", running(stage, concurrency_key="k"))),
+    ({"slot_not_needed"}, lambda stage: stage.raw.hset("rz:{q.0}:holding", scheduled(stage, concurrency_key="k"), "k")),
+    ({"slot_not_needed"}, lambda stage: stage.raw.hset("rz:{q.0}:holding", SEEDERS["succeeded"](stage), "k")),
+    ({"slot_of_other_key"}, lambda stage: stage.raw.hset("rz:{q.0}:holding", ready(stage), "k")),
     ({"unregistered_partition"}, lambda stage: ready(stage) and stage.raw.delete("rz:queues")),
 ]
 

@@ -8,6 +8,7 @@ import pytest
 from rzsched import calls, keys, scripts
 from rzsched.audit import look_call
 from rzsched.calls import Call
+from rzsched.limits import configure
 from rzsched.resources import lua_dir
 
 PLACE = keys.partition("rz", "q", 0)
@@ -20,6 +21,7 @@ SAMPLES: dict[str, Call[object]] = {
         look_call(PLACE, [(b"q.0.x", b"", ["5/1-1"])]),
         calls.cancel(PLACE, "q.0.x"),
         calls.claim(PLACE, "w", 1000, 1, "", ["5/1-1"]),
+        configure(PLACE, {"concurrency": "1"}),
         calls.enqueue(PLACE, []).call(),
         calls.finish(PLACE, "w", 1000, 1, "", [("DEAD", "q.0.x", "1", "5/1-1", "", "", "")]),
         calls.inspect(PLACE, "q.0.x"),

@@ -9,7 +9,7 @@ from rzsched.errors import ServerUnsuitable
 from tests.states import SEEDERS, Stage, delivered, outcome, ready, running, scheduled, start
 
 STATES = {
-    "scheduled": "PENDING", "ready": "PENDING", "delivered": "PENDING", "running": "RUNNING",
+    "scheduled": "PENDING", "ready": "PENDING", "delivered": "PENDING", "parked": "PENDING", "running": "RUNNING",
     "retry_waiting": "FAILED", "dead": "DEAD", "succeeded": "SUCCEEDED", "cancelled": "CANCELLED",
 }  # fmt: skip
 
@@ -69,8 +69,9 @@ def test_measure_counts_by_place(stage: Stage) -> None:
         seed(stage)
         seed(stage, priority=0)
     measured = stage.run(calls.measure(stage.place, stage.now))
-    assert (measured.scheduled, measured.ready, measured.running, measured.dead) == (4, 2, 4, 2)
-    assert measured.counters["enqueued"] == 16
+    assert (measured.scheduled, measured.ready, measured.running, measured.dead) == (4, 2, 6, 2)
+    assert measured.counters["enqueued"] == 20
+    assert measured.counters["parked"] == 2
     assert measured.counters["succeeded"] == measured.counters["cancelled"] == measured.counters["dead"] == 2
 
 

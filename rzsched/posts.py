@@ -1,0 +1,88 @@
+"""A worker's posts, one for each partition it works on: which of them to ask for jobs, and for how many.
+
+A post is `hot` while its claims come back full. It is shut while a limit of its queue holds its jobs up: nothing is
+read or asked there until its time to look has come or the gate's channel says that it is worth it (see `limits`).
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from rzsched.calls import Claims, Outcome
+from rzsched.keys import Partition
+
+MOST_CLAIMED = 500
+"""Jobs in one call, which bounds how long a script holds the server."""
+COLD_S = 0.02
+"""How often a busy worker asks a partition that had nothing."""
+FAIR_SLOTS = 8
+"""Of this many slots one goes to a priority whose turn it is, so that none starves."""
+
+
+@dataclass(slots=True, eq=False)
+class Post:
+    """A worker's work on one partition: what ended there and is not yet settled, and whether there is more to claim."""
+
+    place: Partition
+    weight: int
+    hot: bool = True
+    outcomes: list[Outcome] = field(default_factory=list)
+    slot_credit: float = 0.0
+    fair_credit: int = 0
+    fair_turn: int = 0
+    asked_at: float = 0.0
+    shut: asyncio.TimerHandle | None = None
+
+    def take_answer(self, claims: Claims, limit: int, look_again: Callable[["Post"], None]) -> bool:
+        """Learn from a claim of at most `limit` whether there is more; say whether a shut post is open again."""
+        if limit == 0:
+            return False
+        self.hot = len(claims) >= limit
+        was_shut = self.open()
+        if claims.gate:
+            self.hot = False
+            self.shut = asyncio.get_running_loop().call_later(claims.look_s, look_again, self)
+        return was_shut and self.shut is None
+
+    def open(self) -> bool:
+        """Let the post be asked again; say whether it was shut."""
+        shut, self.shut = self.shut, None
+        if shut is not None:
+            shut.cancel()
+        return shut is not None
+
+    def fair_priority(self, limit: int) -> str:
+        """Say which priority goes first for one slot, once in FAIR_SLOTS slots; '' for none."""
+        self.fair_credit += limit
+        if limit == 0 or self.fair_credit < FAIR_SLOTS:
+            return ""
+        self.fair_credit = 0
+        self.fair_turn += 1
+        return str(1 + self.fair_turn % 9)
+
+
+def look_at_cold(posts: Iterable[Post]) -> None:
+    """Ask the other partitions now and then while one is hot, for then no blocking read waits for their jobs."""
+    now = time.monotonic()
+    posts = list(posts)
+    if any(post.hot for post in posts):
+        for post in posts:
+            post.hot = post.hot or (post.shut is None and now - post.asked_at >= COLD_S)
+    for post in posts:
+        if post.hot:
+            post.asked_at = now
+
+
+def share_slots(posts: list[Post], free: int) -> list[int]:
+    """Deal the free slots out by weight; what rounding takes from a post now, it gets later."""
+    free, total = max(free, 0), sum(post.weight for post in posts)
+    for post in posts:
+        post.slot_credit += free * post.weight / total
+    limits = dict.fromkeys(posts, 0)
+    for post in sorted(posts, key=lambda post: post.slot_credit, reverse=True):
+        limits[post] = share = min(MOST_CLAIMED, free, max(0, math.ceil(post.slot_credit)))
+        free -= share
+        post.slot_credit = min(post.slot_credit - share, post.weight)
+    return list(limits.values())
