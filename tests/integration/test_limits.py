@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -30,8 +31,8 @@ def workers(fleet: Fleet, count: int, **settings: object) -> list[int]:
     return pids
 
 
-def many(fleet: Fleet, task: str, count: int, *args: object, **options: object) -> list[str]:
-    return fleet.client.schedule_many([JobSpec(task, args=args, **options) for _ in range(count)])  # type: ignore[arg-type]
+def many(fleet: Fleet, task: str, count: int, *args: object, **options: Any) -> list[str]:
+    return list(fleet.client.schedule_many([JobSpec(task, args=args, **options) for _ in range(count)]))
 
 
 def await_all(fleet: Fleet, jobs: list[str], limit_s: float = 20) -> list[tuple[datetime, datetime]]:
@@ -250,13 +251,13 @@ def test_senseless_limits_are_refused_before_anything_is_written(redis_url: str)
     with Client(redis_url) as client:
         for wrong in ({"concurrency": -1}, {"rate": (1, 0)}, {"rate": (-1, 1)}, {"rate": (1, float("nan"))}):
             with pytest.raises(ValueError):
-                client.configure_queue("default", **wrong)  # type: ignore[arg-type]
+                client.configure_queue("default", **wrong)
         for odd in ({"concurrency": True}, {"concurrency": 1.5}, {"rate": 2}, {"rate": (1.5, 1)}, {"rate": (1, "1")}):
             with pytest.raises(TypeError):
-                client.configure_queue("default", **odd)  # type: ignore[arg-type]
+                client.configure_queue("default", **odd)
         for options in ({"concurrency_key": ""}, {"concurrency_key": "k", "concurrency_limit": 0}):
             with pytest.raises((ValueError, InvalidName)):
-                client.schedule_job("t", **options)  # type: ignore[arg-type]
+                client.schedule_job("t", **options)
         with pytest.raises(InvalidName):
             client.pause("a:b")
         with pytest.raises(TypeError):
@@ -276,7 +277,7 @@ def test_partitions_share_a_limit_and_a_key_has_one_of_them(redis_url: str) -> N
         both = [fleet.client.schedule_job("record", concurrency_key="k", idempotency_key=key) for key in "abcdef"]
         assert {job.split(".")[1] for job in both} == {jobs[0].split(".")[1]}
         fleet.worker("-c", "20", "-b").wait(20)
-        await_all(fleet, jobs + both)
+        await_all(fleet, [*jobs, *both])
         fleet.check()
 
 

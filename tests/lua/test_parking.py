@@ -1,6 +1,7 @@
 """Concurrency keys: a job that finds no slot is parked, and every end of a holder calls the next one."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ def parked(stage: Stage, key: str = "k") -> list[str]:
     return [job_id.decode() for job_id in stage.raw.zrange(f"rz:{{q.0}}:parked:{key}", 0, -1)]
 
 
-def hold_and_park(stage: Stage, count: int = 1, **options: object) -> tuple[calls.Claimed, list[str]]:
+def hold_and_park(stage: Stage, count: int = 1, **options: Any) -> tuple[calls.Claimed, list[str]]:
     """Have one job of the key run, and others parked."""
     stage.enqueue(**KEYED, **options)
     (run,) = claim(stage)
@@ -55,13 +56,18 @@ def test_the_limit_of_a_key_may_be_more_than_one(stage: Stage) -> None:
     assert ids(finish(stage, *succeeded(runs))) == jobs[3:]
 
 
+def _recover_after_lease(stage: Stage, job_id: str) -> object:
+    stage.lose_lease(job_id)
+    return stage.recover()
+
+
 ENDS: dict[str, Callable[[Stage, calls.Claimed], object]] = {
     **{
         what: lambda stage, run, what=what: finish(stage, outcome(what, run, "x", "60000"), most=0)  # type: ignore[misc]
         for what in ("SUCCEEDED", "CANCELLED", "RETRY", "DEAD", "RELEASED")
     },
     "UNKNOWN": lambda stage, run: finish(stage, outcome("UNKNOWN", run, "x", "60000", "60000"), most=0),
-    "recovered": lambda stage, run: stage.lose_lease(run.id) or stage.recover(),
+    "recovered": lambda stage, run: _recover_after_lease(stage, run.id),
     "crashed": lambda stage, run: stage.recover("w"),
     "released": lambda stage, run: stage.release("w"),
 }
