@@ -6,6 +6,7 @@
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/claiming.lua
 local worker, lease_ms, limit, turn = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]

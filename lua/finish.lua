@@ -11,6 +11,7 @@
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/claiming.lua
 -- @include lib/settling.lua

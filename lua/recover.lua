@@ -7,6 +7,7 @@
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/pending.lua
 local worker, idle_ms, limit, default_max_retries = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])

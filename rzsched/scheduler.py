@@ -1,4 +1,4 @@
-"""The scheduler: move due jobs to their ready streams, take back what dead workers hold, keep partitions bounded.
+"""The scheduler: move due jobs to their ready streams, fire schedules, take back what dead workers hold, and prune.
 
 Any number of schedulers may run. Moving is atomic, so two of them can never double a job; the lease of a partition
 (`SET NX EX` with the owner's token) merely stops them polling it twice. The live ones share the partitions evenly:
@@ -24,15 +24,18 @@ from typing import Any
 import redis
 import redis.asyncio
 
-from rzsched import calls, keys
+from rzsched import calls, cron_calls, keys
 from rzsched.calls import Attendance, Promotion, Recovered
 from rzsched.config import SchedulerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.errors import RzschedError
+from rzsched.firing import Watch, fire_due
 from rzsched.keys import Partition
 
 _log = logging.getLogger("rzsched.scheduler")
 PRUNE_EVERY_S = 5.0
+BREAK_S = 1.5
+"""A look at a partition that comes so much later than it should: this process stood still, or the server was away."""
 ENOUGH_READY = 2_000
 HERD_PAUSE_S = 0.01
 """A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
@@ -51,6 +54,10 @@ def share_of(me: str, members: list[str], places: list[Partition]) -> list[Parti
     mine = order.index(me)
     ordered = sorted(places, key=lambda place: (place.queue, place.number))
     return [place for index, place in enumerate(ordered) if index % len(order) == mine]
+
+
+def is_fire_due(promotion: Promotion) -> bool:
+    return promotion.next_fire_ms is not None and promotion.next_fire_ms * 1000 <= promotion.now_us
 
 
 @dataclass(slots=True, eq=False)
@@ -79,6 +86,7 @@ class Scheduler:
         self._regroup_channel = keys.regroup_channel(namespace)
         self._listener: Any = None
         self._reachable = True
+        self._watch = Watch(settings.idle_s + BREAK_S)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -190,12 +198,16 @@ class Scheduler:
                 (promotion,) = await self._link.execute(
                     [calls.promote(post.place, self.id, settings.lease_s, settings.batch)]
                 )
+                post.holds_lease = not promotion.held_by
+                grace_ms = self._watch.looked(asyncio.get_running_loop().time())
+                if is_fire_due(promotion):
+                    await fire_due(self._link, self._namespace, post.place, grace_ms=grace_ms)
+                    continue
             except Exception as error:  # RzschedError, or what a foreign hand put where it does not belong
                 self._say_unreachable(error)
                 await asyncio.sleep(next(delays))
                 continue
             delays = backoff_delays(float("inf"))
-            post.holds_lease = not promotion.held_by
             if promotion.count < settings.batch:
                 await self._wait_for_due(post, promotion)
             elif promotion.backlog > ENOUGH_READY:
@@ -206,9 +218,10 @@ class Scheduler:
         if promotion.held_by:
             wait_s = min(wait_s, max(promotion.held_ms, 1) / 1000)
         post.sleeps_until_ms = float("inf")
-        if promotion.next_run_at_ms is not None:
-            wait_s = min(wait_s, max(0.0, promotion.next_run_at_ms / 1000 - promotion.now_us / 1_000_000))
-            post.sleeps_until_ms = promotion.next_run_at_ms
+        for due_ms in (promotion.next_run_at_ms, promotion.next_fire_ms):
+            if due_ms is not None:
+                wait_s = min(wait_s, max(0.0, due_ms / 1000 - promotion.now_us / 1_000_000))
+                post.sleeps_until_ms = min(post.sleeps_until_ms, due_ms)
         # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the wake-up.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(wait_s):
@@ -260,6 +273,7 @@ class Scheduler:
             try:
                 if post.holds_lease:
                     await self._recover(post.place)
+                    await self._link.execute([cron_calls.rearm(post.place)])
                     if loop.time() >= prune_at:
                         await self._link.execute([self._prune(post.place)])
                         prune_at = loop.time() + PRUNE_EVERY_S

@@ -1,5 +1,5 @@
--- Ending a job: its key, its waiters, its grave.
--- Needs: partition, keys.
+-- Ending a job: its key, its waiters, its grave, and the occurrence that waited for its end.
+-- Needs: partition, keys, ready, occurrences.
 
 local function free_key(id, key)
   if key and key ~= '' and redis.call('GET', idem_key(key)) == id then
@@ -45,8 +45,23 @@ local function bury_foreign(id, entry_fields, reason)
 end
 
 local function announce(ids)
+  for _, id in ipairs(ids) do
+    if string.find(id, '-', 1, true) then occurrence_ended(id) end
+  end
   if #ids == 0 or redis.call('EXISTS', base .. 'waiting') == 0 then return end
   for _, id in ipairs(ids) do
     if redis.call('ZREM', base .. 'waiting', id) == 1 then redis.call('PUBLISH', base .. 'ended', id) end
   end
+end
+
+-- End a job that no worker runs, wherever it waits.
+local function end_waiting(id, job, reason)
+  local entry = job.entry or ''
+  if entry ~= '' then drop_entry(entry) end
+  redis.call('ZREM', scheduled, id)
+  redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'last_error', reason, 'finished_at', now_text)
+  free_key(id, job.idempotency_key)
+  expire_job(id, job.retention_ms or 3600000)
+  redis.call('HINCRBY', stats, 'cancelled', 1)
+  announce({id})
 end
