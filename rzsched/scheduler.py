@@ -17,7 +17,7 @@ import secrets
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -337,17 +337,34 @@ class SchedulerThread:
         self._thread.join(timeout=10)
 
 
-def run_scheduler(url: str, namespace: str, settings: SchedulerSettings) -> int:
-    """Run a scheduler until SIGTERM or SIGINT; give the exit code."""
-    asyncio.run(_serve_until_signal(url, namespace, settings))
+Prelude = Callable[[], Awaitable[None]]
+
+
+def run_scheduler(url: str, namespace: str, settings: SchedulerSettings, before: Prelude | None = None) -> int:
+    """Run a scheduler until SIGTERM or SIGINT; give the exit code. `before` is tried until the server has heard it."""
+    asyncio.run(_serve_until_signal(url, namespace, settings, before))
     return 0
 
 
-async def _serve_until_signal(url: str, namespace: str, settings: SchedulerSettings) -> None:
+async def _once_reachable(before: Prelude) -> None:
+    delays = backoff_delays(float("inf"))
+    while True:
+        try:
+            return await before()
+        except RzschedError as error:
+            _log.warning("scheduler tries again: %s", error)
+            await asyncio.sleep(next(delays))
+
+
+async def _serve_until_signal(url: str, namespace: str, settings: SchedulerSettings, before: Prelude | None) -> None:
     scheduler = Scheduler(url, namespace, settings)
+    prelude = None if before is None else asyncio.create_task(_once_reachable(before))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, scheduler.stop)
     _log.info("scheduler started id=%s", scheduler.id)
     await scheduler.run()
+    if prelude is not None:
+        prelude.cancel()
+        await asyncio.gather(prelude, return_exceptions=True)
     _log.info("scheduler stopped id=%s", scheduler.id)

@@ -21,7 +21,7 @@ LAYERS = [
     {"audit", "listing", "client", "reader", "scheduler"},
     {"aio"},
     {"app"},
-    {"execution"},
+    {"execution", "declaring"},
     {"lanes", "lease", "reporter", "pump"},
     {"crew", "supervisor"},
     {"worker"},
