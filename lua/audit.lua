@@ -35,7 +35,8 @@ end
 
 local function look_at_job(id, key, entries)
   local fields, facts, places = {}, {}, {}
-  for _, name in ipairs({'task', 'state', 'entry', 'attempts', 'fence', 'max_retries', 'idempotency_key'}) do
+  for _, name in ipairs({'task', 'state', 'entry', 'attempts', 'fence', 'max_retries', 'idempotency_key', 'schedule_id',
+    'scheduled_for'}) do
     local value = redis.call('HGET', job_key(id), name)
     if value then
       fields[#fields + 1] = name

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rzsched import calls, cron_calls, keys, scripts
+from rzsched import audit_crons, calls, cron_calls, keys, scripts
 from rzsched.audit import look_call
 from rzsched.calls import Call
 from rzsched.resources import lua_dir
@@ -17,6 +17,7 @@ SAMPLES: dict[str, Call[object]] = {
     call.script: call  # type: ignore[misc]
     for call in (
         calls.attend("rz:workers"),
+        audit_crons.look_call(PLACE, [b"id"]),
         look_call(PLACE, [(b"q.0.x", b"", ["5/1-1"])]),
         calls.cancel(PLACE, "q.0.x"),
         calls.claim(PLACE, "w", 1000, 1, "", ["5/1-1"]),

@@ -17,7 +17,7 @@ LAYERS = [
     {"calls"},
     {"answers", "exchange", "cron_calls", "cron_answers"},
     {"space", "connect"},
-    {"operations", "dead_letters", "schedules", "firing"},
+    {"operations", "dead_letters", "schedules", "firing", "audit_crons"},
     {"audit", "listing", "client", "reader", "scheduler"},
     {"aio"},
     {"app"},
