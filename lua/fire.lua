@@ -1,18 +1,18 @@
--- Fire what is due of a schedule, if its next instant is still the one that the scheduler read, and set the next one.
+-- Fire what is due of a schedule, if it is still as the scheduler read it, and set its next instant.
 -- The overlap is decided here. What one call fires belongs together: behind the first the others run one by one.
 -- KEYS: base scheduled dead stats
--- ARGV: now_ms id read_next next_fire missed count [instant start_at note]...
---   next_fire: 'never' when the schedule has come to its end; start_at: '' at once, else ms since the epoch
+-- ARGV: now_ms id read_next fingerprint next_fire missed count [instant start_at note]...
+--   fingerprint: '' does not look; next_fire: 'never' when the schedule has come to its end; start_at: '' at once, else ms since the epoch
 -- Returns GONE | PAUSED | MOVED next | FIRED [worker job]... : the runs that are asked to stop, and who runs them
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/occurrences.lua
 -- @include lib/ending.lua
-local id, read_next, next_fire = ARGV[2], ARGV[3], ARGV[4]
-local missed, count = tonumber(ARGV[5]), tonumber(ARGV[6])
+local id, read_next, fingerprint, next_fire = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local missed, count = tonumber(ARGV[6]), tonumber(ARGV[7])
 
-local cron = redis.call('HMGET', cron_key(id), 'task', 'next', 'paused', 'overlap', 'current')
+local cron = redis.call('HMGET', cron_key(id), 'task', 'next', 'paused', 'overlap', 'current', 'fingerprint')
 local overlap, current = cron[4] or 'skip', cron[5]
 if not cron[1] then
   redis.call('ZREM', base .. 'crons', id)
@@ -22,7 +22,8 @@ if cron[3] then
   redis.call('ZADD', base .. 'crons', '+inf', id)
   return {'PAUSED'}
 end
-if (cron[2] or '') ~= read_next then return {'MOVED', cron[2] or ''} end
+local is_as_read = (cron[2] or '') == read_next and (fingerprint == '' or cron[6] == fingerprint)
+if not is_as_read then return {'MOVED', cron[2] or ''} end
 
 redis.call('HSET', cron_key(id), 'next', next_fire)
 redis.call('ZADD', base .. 'crons', next_fire == 'never' and '+inf' or next_fire, id)
@@ -61,7 +62,7 @@ local function overlapping(instant)
 end
 
 local begun = was_live
-for index = 7, 6 + count * 3, 3 do
+for index = 8, 7 + count * 3, 3 do
   local instant, start_at, note = ARGV[index], ARGV[index + 1], ARGV[index + 2]
   if begun and overlap ~= 'allow' then
     overlapping(instant)

@@ -25,6 +25,7 @@ class DueSchedule:
 
     id: str
     read_next: str
+    fingerprint: str
     timing: Timing | None
 
 
@@ -34,19 +35,22 @@ class Due:
     schedules: list[DueSchedule]
 
 
-def due(place: Partition, limit: int, now_ms: str = "") -> Call[Due]:
+def due(place: Partition, limit: int, ahead_ms: int = 0, now_ms: str = "") -> Call[Due]:
+    """Read schedules that are due, or will be within `ahead_ms`."""
+
     def read(answer: list[Any]) -> Due:
-        rows = zip(answer[2::3], answer[3::3], answer[4::3], strict=True)
+        rows = zip(answer[2::4], answer[3::4], answer[4::4], answer[5::4], strict=True)
         return Due(int(answer[1]), [_due_schedule(*row) for row in rows])
 
-    return Call("due", place.fixed, (now_ms, limit), read)
+    return Call("due", place.fixed, (now_ms, ahead_ms, limit), read)
 
 
-def _due_schedule(schedule_id: bytes, read_next: bytes, values: list[bytes]) -> DueSchedule:
+def _due_schedule(schedule_id: bytes, read_next: bytes, fingerprint: bytes, values: list[bytes]) -> DueSchedule:
     timing = None
     with contextlib.suppress(ValueError, AttributeError):
         timing = read_timing(tuple(values))
-    return DueSchedule(schedule_id.decode("utf-8", "replace"), read_next.decode("utf-8", "replace"), timing)
+    name, at, what = (value.decode("utf-8", "replace") for value in (schedule_id, read_next, fingerprint))
+    return DueSchedule(name, at, what, timing)
 
 
 def postpone(place: Partition, schedule_id: str, until_ms: int) -> Call[int]:
@@ -62,9 +66,9 @@ class Fired(NamedTuple):
 
 
 def fire(place: Partition, schedule_id: str, read_next: str, next_ms: int | None, missed: int,
-         occurrences: Sequence[tuple[int, str, str]], now_ms: str = "") -> Call[Fired]:
+         occurrences: Sequence[tuple[int, str, str]], now_ms: str = "", fingerprint: str = "") -> Call[Fired]:
     """Fire occurrences given as (instant, start or '' for at once, note)."""
-    args: list[Argument] = [now_ms, schedule_id, read_next, next_text(next_ms), missed, len(occurrences)]
+    args: list[Argument] = [now_ms, schedule_id, read_next, fingerprint, next_text(next_ms), missed, len(occurrences)]
     for occurrence in occurrences:
         args += occurrence
 

@@ -5,6 +5,8 @@ occurrence's job id is made from schedule and instant, so whoever comes second c
 """
 
 import logging
+from collections import deque
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from rzsched import calls, cron_calls, keys
@@ -15,6 +17,7 @@ from rzsched.schedule import GRACE_MS, Firing, Occurrence, Timing, plan_firing, 
 
 _log = logging.getLogger("rzsched.scheduler")
 BATCH = 200
+AHEAD_MS = 1_000
 UNREADABLE_MS = 60_000
 MOST_GRACE_MS = 60_000
 """However long a scheduler has run, an instant this late was missed."""
@@ -24,27 +27,66 @@ class Link(Protocol):
     async def execute(self, steps: Any) -> list[Any]: ...
 
 
-async def fire_due(link: Link, namespace: str, place: Partition, *, grace_ms: int = GRACE_MS, now_ms: str = "",
-                   limit: int = BATCH) -> int:
-    """Fire a batch of due schedules; give how many were due: there may be more where that is the limit."""
-    found: Due
-    (found,) = await link.execute([cron_calls.due(place, limit, now_ms)])
-    if not found.schedules:
-        return 0
-    steps = [fire_call(place, schedule, found.now_ms, grace_ms, now_ms) for schedule in found.schedules]
-    stopping = [pair for each in await link.execute(steps) if isinstance(each, Fired) for pair in each.stopping]
-    if stopping:
-        await link.execute([
-            calls.command("PUBLISH", keys.worker_channel(namespace, worker), job_id, read=int)
-            for worker, job_id in stopping
-        ])  # fmt: skip
-    return len(found.schedules)
+class Firer:
+    """Fire the schedules of one partition.
+
+    It reads a little ahead, so that firing costs one call a schedule and not a look at what is due before each. What has
+    changed meanwhile the guard of the script refuses, and it is read anew.
+    """
+
+    def __init__(self, link: Link, namespace: str, place: Partition) -> None:
+        self._link = link
+        self._namespace = namespace
+        self._place = place
+        self._ahead: deque[DueSchedule] = deque()
+
+    async def due_calls(self, server_ms: int, grace_ms: int, now_ms: str = "") -> list[Call[Any]]:
+        """Give the calls that fire what is due by the server's clock, a batch at most."""
+        found = self._take(server_ms)
+        if not found:
+            read: Due
+            ahead_ms = 0 if now_ms else AHEAD_MS
+            (read,) = await self._link.execute([cron_calls.due(self._place, BATCH, ahead_ms, now_ms)])
+            server_ms = read.now_ms
+            self._ahead = deque(sorted(read.schedules, key=_next_ms))
+            # Where a score disagrees with its definition nothing may be due after all: firing nothing mends the score.
+            found = self._take(server_ms) or read.schedules
+        return [fire_call(self._place, schedule, server_ms, grace_ms, now_ms) for schedule in found]
+
+    def _take(self, server_ms: int) -> list[DueSchedule]:
+        found = []
+        while self._ahead and _next_ms(self._ahead[0]) <= server_ms:
+            found.append(self._ahead.popleft())
+        return found
+
+    async def settle(self, answers: Sequence[Any]) -> None:
+        """Tell workers at once which runs are asked to stop."""
+        stopping = [pair for each in answers if isinstance(each, Fired) for pair in each.stopping]
+        if stopping:
+            await self._link.execute([
+                calls.command("PUBLISH", keys.worker_channel(self._namespace, worker), job_id, read=int)
+                for worker, job_id in stopping
+            ])  # fmt: skip
+
+
+def _next_ms(schedule: DueSchedule) -> int:
+    """One whose next instant is lost is due at once."""
+    return int(schedule.read_next) if schedule.read_next.isascii() and schedule.read_next.isdecimal() else 0
+
+
+async def fire_due(link: Link, namespace: str, place: Partition, *, grace_ms: int = GRACE_MS, now_ms: str = "") -> int:
+    """Fire one batch of what is due; give how many schedules that were."""
+    firer = Firer(link, namespace, place)
+    steps = await firer.due_calls(0, grace_ms, now_ms)
+    if steps:
+        await firer.settle(await link.execute(steps))
+    return len(steps)
 
 
 def fire_call(place: Partition, schedule: DueSchedule, at_ms: int, grace_ms: int, now_ms: str = "") -> Call[Any]:
     """Decide what a due schedule fires at an instant of the server's clock."""
     read_next, timing = schedule.read_next, schedule.timing
-    stored = int(read_next) if read_next.isascii() and read_next.isdecimal() else None
+    stored = _next_ms(schedule) or None
     try:
         if timing is None:
             raise ValueError("its fields are unreadable")
@@ -53,7 +95,8 @@ def fire_call(place: Partition, schedule: DueSchedule, at_ms: int, grace_ms: int
         _log.error("schedule not fired schedule=%s reason=%s", schedule.id, error)
         return cron_calls.postpone(place, schedule.id, at_ms + UNREADABLE_MS)
     told = [_told(timing, schedule.id, occurrence) for occurrence in firing.occurrences]
-    return cron_calls.fire(place, schedule.id, read_next, firing.next_ms, firing.missed, told, now_ms)
+    return cron_calls.fire(place, schedule.id, read_next, firing.next_ms, firing.missed, told, now_ms,
+                           schedule.fingerprint)
 
 
 def _told(timing: Timing, schedule_id: str, occurrence: Occurrence) -> tuple[int, str, str]:

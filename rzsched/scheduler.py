@@ -29,7 +29,7 @@ from rzsched.calls import Attendance, Promotion, Recovered
 from rzsched.config import SchedulerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.errors import RzschedError
-from rzsched.firing import Watch, fire_due
+from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
 
 _log = logging.getLogger("rzsched.scheduler")
@@ -189,19 +189,20 @@ class Scheduler:
 
     async def _promote(self, post: _Post) -> None:
         delays = backoff_delays(float("inf"))
-        settings = self._settings
+        settings, firer = self._settings, Firer(self._link, self._namespace, post.place)
+        fires: list[calls.Call[Any]] = []
         while True:
             try:
                 promotion: Promotion
+                steps, fires = [*fires, calls.promote(post.place, self.id, settings.lease_s, settings.batch)], []
                 post.wake.clear()
                 post.sleeps_until_ms = float("inf")  # until the answer is here, any earlier job may be news
-                (promotion,) = await self._link.execute(
-                    [calls.promote(post.place, self.id, settings.lease_s, settings.batch)]
-                )
+                *fired, promotion = await self._link.execute(steps)
                 post.holds_lease = not promotion.held_by
                 grace_ms = self._watch.looked(asyncio.get_running_loop().time())
+                await firer.settle(fired)
                 if is_fire_due(promotion):
-                    await fire_due(self._link, self._namespace, post.place, grace_ms=grace_ms)
+                    fires = await firer.due_calls(promotion.now_us // 1000, grace_ms)
                     continue
             except Exception as error:  # RzschedError, or what a foreign hand put where it does not belong
                 self._say_unreachable(error)

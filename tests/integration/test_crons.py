@@ -1,4 +1,4 @@
-"""Schedules from end to end: declared by code, made by clients, fired by processes, seen and changed by the command line."""
+"""Schedules from end to end: declared by code, made by clients, fired by processes, seen by the command line."""
 
 from __future__ import annotations
 
@@ -194,8 +194,8 @@ def test_hundreds_of_schedules_are_fired_and_listed(fleet: Fleet) -> None:
 
 
 def test_the_command_line_does_it_all(fleet: Fleet) -> None:
-    assert cli(fleet, "cron", "add", "tick", "--cron", "0 2 * * *", "--tz", "Asia/Dhaka", "--id", "n.1", "--args", "[1]",
-               "--overlap", "wait", "--jitter", "30s").strip() == "n.1"
+    assert cli(fleet, "cron", "add", "tick", "--cron", "0 2 * * *", "--tz", "Asia/Dhaka", "--id", "n.1", "--args",
+               "[1]", "--overlap", "wait", "--jitter", "30s").strip() == "n.1"
     (row,) = json.loads(cli(fleet, "cron", "list", "--json"))
     assert (row["id"], row["cron"], row["tz"], row["jitter"]) == ("n.1", "0 2 * * *", "Asia/Dhaka", 30.0)
     assert "at 02:00" in row["words"].lower() or "02:00" in row["words"]
@@ -215,7 +215,7 @@ def test_the_command_line_does_it_all(fleet: Fleet) -> None:
 
 
 def test_cron_next_prints_instants_with_their_offset(fleet: Fleet) -> None:
-    lines = cli(fleet, "cron", "next", "30 1 * * *", "--tz", "Europe/Rome", "--after", "2026-10-23T12:00:00Z", "-n", "3")
+    lines = cli(fleet, "cron", "next", "30 1 * * *", "--tz", "Europe/Rome", "--after", "2026-10-23T12:00Z", "-n", "3")
     assert lines.split() == ["2026-10-24T01:30:00+02:00", "2026-10-25T01:30:00+02:00", "2026-10-26T01:30:00+01:00"]
     assert cli(fleet, "cron", "next", "nonsense", code=2)
 

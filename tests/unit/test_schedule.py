@@ -53,7 +53,7 @@ def stored(made: Timing) -> Timing:
         {},
         {"every": 0.5},
         {"every": 90, "start": 1_000_000.5},
-        {"tz": "Asia/Dhaka", "jitter": 2.5, "misfire_window": 0, "misfire_limit": 7, "end": datetime(2030, 1, 1, tzinfo=UTC)},
+        {"tz": "Asia/Dhaka", "jitter": 2.5, "misfire_window": 0, "misfire_limit": 7, "end": 2e9},
         {"overlap": "cancel", "misfire": "all", "dst_gap": "skip", "dst_fold": "both"},
     ],
 )
@@ -137,7 +137,9 @@ def test_one_firing_is_bounded_and_the_rest_is_due_at_once() -> None:
 
 
 @pytest.mark.parametrize("misfire", ["skip", "once", "all"])
-@pytest.mark.parametrize("said", [{}, {"cron": "* * * * * *"}, {"every": 1}, {"cron": "0 2 * * *", "tz": "Europe/Berlin"}])
+@pytest.mark.parametrize(
+    "said", [{}, {"cron": "* * * * * *"}, {"every": 1}, {"cron": "0 2 * * *", "tz": "Europe/Berlin"}]
+)
 def test_one_stored_a_year_ago_is_back_on_its_grid_at_once(misfire: str, said: dict[str, Any]) -> None:
     made = timing(misfire=misfire, **said)
     first = made.next_after(T0 - 365 * DAY)
@@ -166,7 +168,7 @@ def test_the_end_ends_it() -> None:
     st.sampled_from(["skip", "once", "all"]),
     st.lists(st.integers(0, 6 * HOUR), min_size=1, max_size=30),
 )
-def test_no_instant_is_lost_or_doubled_however_the_looks_fall(cron: str, tz: str, misfire: str, gaps: list[int]) -> None:
+def test_no_instant_is_lost_or_doubled_however_one_looks(cron: str, tz: str, misfire: str, gaps: list[int]) -> None:
     """Each instant either fires or is counted; those that fire are a subset of the grid, in order, once."""
     made = timing(cron=cron, tz=tz, misfire=misfire, misfire_limit=10_000)
     now, next_ms = T0, made.next_after(T0)
