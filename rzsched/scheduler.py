@@ -37,6 +37,8 @@ PRUNE_EVERY_S = 5.0
 BREAK_S = 1.5
 """A look at a partition that comes so much later than it should: this process stood still, or the server was away."""
 ENOUGH_READY = 2_000
+FIRING_GAP_S = 0.01
+"""Schedules that follow each other more closely than this are fired together; one by itself is fired to the ms."""
 HERD_PAUSE_S = 0.01
 """A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
 Notice = Callable[[Partition, Recovered], None]
@@ -67,6 +69,7 @@ class _Post:
     place: Partition
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     sleeps_until_ms: float = float("inf")
+    fires_from_s: float = 0.0
     holds_lease: bool = False
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
@@ -190,6 +193,7 @@ class Scheduler:
     async def _promote(self, post: _Post) -> None:
         delays = backoff_delays(float("inf"))
         settings, firer = self._settings, Firer(self._link, self._namespace, post.place)
+        loop = asyncio.get_running_loop()
         fires: list[calls.Call[Any]] = []
         while True:
             try:
@@ -199,7 +203,10 @@ class Scheduler:
                 post.sleeps_until_ms = float("inf")  # until the answer is here, any earlier job may be news
                 *fired, promotion = await self._link.execute(steps)
                 post.holds_lease = not promotion.held_by
-                grace_ms = self._watch.looked(asyncio.get_running_loop().time())
+                answered_s = loop.time()
+                grace_ms = self._watch.looked(answered_s)
+                if fired:
+                    post.fires_from_s = answered_s + FIRING_GAP_S
                 await firer.settle(fired)
                 if is_fire_due(promotion):
                     fires = await firer.due_calls(promotion.now_us // 1000, grace_ms)
@@ -211,6 +218,10 @@ class Scheduler:
             delays = backoff_delays(float("inf"))
             if promotion.count < settings.batch:
                 await self._wait_for_due(post, promotion)
+                if post.holds_lease:
+                    # The server's clock is at least here: it was read before its answer came.
+                    server_ms = int(promotion.now_us / 1000 + (loop.time() - answered_s) * 1000)
+                    fires = firer.known_calls(server_ms, self._watch.looked(loop.time()))
             elif promotion.backlog > ENOUGH_READY:
                 await asyncio.sleep(HERD_PAUSE_S)
 
@@ -219,9 +230,10 @@ class Scheduler:
         if promotion.held_by:
             wait_s = min(wait_s, max(promotion.held_ms, 1) / 1000)
         post.sleeps_until_ms = float("inf")
-        for due_ms in (promotion.next_run_at_ms, promotion.next_fire_ms):
+        gap_s = post.fires_from_s - asyncio.get_running_loop().time()
+        for due_ms, least_s in ((promotion.next_run_at_ms, 0.0), (promotion.next_fire_ms, gap_s)):
             if due_ms is not None:
-                wait_s = min(wait_s, max(0.0, due_ms / 1000 - promotion.now_us / 1_000_000))
+                wait_s = min(wait_s, max(0.0, least_s, due_ms / 1000 - promotion.now_us / 1_000_000))
                 post.sleeps_until_ms = min(post.sleeps_until_ms, due_ms)
         # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the wake-up.
         with contextlib.suppress(TimeoutError):

@@ -30,12 +30,11 @@ def test_three_zones_keep_one_schedule_each_with_one_instant(redis_url: str) -> 
             in_zone(fleet, zone, "add", "tick", "--id", "noon", "--cron", "1 12 * * *", "--tz", "Europe/Rome")
             scores.add(fleet.redis.zscore(fleet.place.crons, "noon"))
         assert len(scores) == 1
-        until(lambda: time.time() > began + 9, limit_s=15)
+        until(lambda: time.time() > began + 7, limit_s=15)
         assert fleet.redis.zcard(fleet.place.crons) == 2
-        ticks = [at for at in nominal(fleet) if began <= at <= began + 8]
-        assert len(ticks) in {4, 5} and len(set(ticks)) == len(ticks)
+        ticks = [at for at in nominal(fleet) if began <= at <= began + 6]
+        assert len(ticks) in {3, 4} and len(set(ticks)) == len(ticks)
         assert all(at % 2 == 0 for at in ticks)
         printed = {in_zone(fleet, zone, "next", "1 12 * * *", "--tz", "Europe/Rome", "-n", "5") for zone in ZONES}
         assert len(printed) == 1
-        assert len({in_zone(fleet, zone, "list", "--json") for zone in ZONES} - {""}) >= 1
         fleet.check()
