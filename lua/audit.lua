@@ -41,7 +41,7 @@ end
 local function look_at_job(id, key, entries)
   local fields, facts, places = {}, {}, {}
   for _, name in ipairs({'task', 'state', 'entry', 'attempts', 'fence', 'max_retries', 'idempotency_key',
-    'concurrency_key'}) do
+    'concurrency_key', 'schedule_id', 'scheduled_for'}) do
     local value = redis.call('HGET', job_key(id), name)
     if value then
       fields[#fields + 1] = name

@@ -5,14 +5,16 @@
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
--- @include lib/ending.lua
 -- @include lib/limits.lua
 -- @include lib/slots.lua
+-- @include lib/occurrences.lua
+-- @include lib/ending.lua
+-- @include lib/waiting.lua
 local id = ARGV[2]
 
-local job = redis.call('HMGET', job_key(id), 'task', 'state', 'entry', 'idempotency_key', 'retention_ms')
-local state, entry = job[2] or 'PENDING', job[3] or ''
-if not job[1] then return {'NOT_FOUND'} end
+local job = read_job(id)
+local state = job.state or 'PENDING'
+if not job.task then return {'NOT_FOUND'} end
 if state == 'SUCCEEDED' or state == 'DEAD' or state == 'CANCELLED' then return {'FINISHED', state} end
 
 local lock = redis.call('GET', lock_key(id))
@@ -20,12 +22,5 @@ if lock then
   redis.call('HSET', job_key(id), 'cancel_requested', now_text)
   return {'REQUESTED', (string.gsub(lock, '#%d+$', ''))}
 end
-if entry ~= '' and not unpark(id, entry) then drop_entry(entry) end
-redis.call('ZREM', scheduled, id)
-redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'last_error', 'cancelled', 'finished_at', now_text)
-free_key(id, job[4])
-expire_job(id, job[5] or 3600000)
-redis.call('HINCRBY', stats, 'cancelled', 1)
-free_slot(id)
-announce({id})
+end_waiting(id, job, 'cancelled')
 return {'CANCELLED'}

@@ -1,11 +1,12 @@
 -- Move due jobs to their ready streams, if this scheduler holds (or gets) the partition's lease.
 -- KEYS: base scheduled dead stats lease
 -- ARGV: now_ms owner lease_ms limit
--- Returns HELD holder ttl_ms | PROMOTED count next_run_at now_us backlog : next_run_at is '' when nothing
---   waits; backlog is how many entries the streams it wrote to hold now
+-- Returns HELD holder ttl_ms | PROMOTED count next_run_at now_us backlog next_fire_at : next_run_at is '' when
+--   nothing waits, next_fire_at when no schedule does; backlog is how many entries the streams it wrote to hold now
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/occurrences.lua
 -- @include lib/ending.lua
 local lease = KEYS[5]
 local given_ms, owner, lease_ms, limit = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -43,4 +44,5 @@ for priority in pairs(touched) do backlog = backlog + redis.call('XLEN', ready_k
 local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 local time = redis.call('TIME')
 local now_us = given_ms ~= '' and text(now * 1000) or string.format('%d%06d', time[1], time[2])
-return {'PROMOTED', tostring(#ids), next_due[2] or '', now_us, tostring(backlog)}
+local next_fire = redis.call('ZRANGE', base .. 'crons', 0, 0, 'WITHSCORES')
+return {'PROMOTED', tostring(#ids), next_due[2] or '', now_us, tostring(backlog), next_fire[2] or ''}

@@ -7,6 +7,7 @@
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/pending.lua
 -- @include lib/limits.lua
@@ -15,8 +16,7 @@ local worker, idle_ms, limit, default_max_retries = ARGV[2], ARGV[3], tonumber(A
 
 local function is_lost(id)
   local lock = redis.call('GET', lock_key(id))
-  if not lock then return true end
-  return worker ~= '' and string.sub(lock, 1, #worker + 1) == worker .. '#'
+  return not lock or (worker ~= '' and string.sub(lock, 1, #worker + 1) == worker .. '#')
 end
 
 local function max_retries(job)

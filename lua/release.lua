@@ -6,6 +6,7 @@
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/pending.lua
 -- @include lib/limits.lua

@@ -5,8 +5,10 @@ from rzsched.answers import DeadJob, QueueStats, WorkerInfo
 from rzsched.app import App, Job, JobEvent, Task
 from rzsched.client import Client
 from rzsched.context import Context
+from rzsched.cron_answers import CronRun, CronStatus
 from rzsched.errors import (
     ConnectionFailed,
+    CronNotFound,
     InvalidCron,
     InvalidName,
     JobCancelled,
@@ -31,6 +33,9 @@ __all__ = [
     "Client",
     "ConnectionFailed",
     "Context",
+    "CronNotFound",
+    "CronRun",
+    "CronStatus",
     "Dead",
     "DeadJob",
     "InvalidCron",

@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import redis
 import redis.asyncio
 
-from rzsched import calls, dead_letters, limits, operations
+from rzsched import calls, dead_letters, limits, operations, schedules
 from rzsched.calls import Enqueued
 from rzsched.client import BROKEN_S, WATCH_S, outcome
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
@@ -200,6 +200,14 @@ class AsyncClient:
     queue_stats = _async(operations.queue_stats)
     queues = _async(operations.queues)
     workers = _async(operations.workers)
+    schedule_cron = _async(schedules.schedule_cron)
+    list_crons = _async(schedules.list_crons)
+    get_cron = _async(schedules.get_cron)
+    pause_cron = _async(schedules.pause_cron)
+    resume_cron = _async(schedules.resume_cron)
+    trigger_cron = _async(schedules.trigger_cron)
+    remove_cron = _async(schedules.remove_cron)
+    backfill_cron = _async(schedules.backfill_cron)
 
     async def wait(self, job_id: str, timeout: Seconds | None = None) -> Any:
         """Wait for a job to end and give its result; `timeout` in seconds, None waits for ever.

@@ -3,7 +3,7 @@
 import inspect
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,11 +12,13 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, get_t
 
 from rzsched.aio import AsyncClient
 from rzsched.client import Client
-from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, Seconds
+from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds
 from rzsched.context import Context
 from rzsched.job import NO_OPTIONS, JobId, JobOptions, JobStatus, check_options, run_policy
 from rzsched.names import check_namespace, check_task
 from rzsched.retry import Backoff
+from rzsched.schedule import check_timing
+from rzsched.schedules import ScheduleSpec, define
 from rzsched.urls import check_url
 
 P = ParamSpec("P")
@@ -212,6 +214,7 @@ class App:
         self.name = check_namespace(name)
         self.lifespan = lifespan
         self.tasks: dict[str, Task[Any, Any]] = {}
+        self.schedules: dict[str, ScheduleSpec] = {}
         self.hooks: dict[Event, list[Hook]] = {event: [] for event in EVENTS}
 
     def rebind(self, url: str | None = None, namespace: str | None = None) -> None:
@@ -258,6 +261,30 @@ class App:
         if known is not None and known.function is not task.function:
             raise ValueError(f"two tasks are named {task.name}: give one another name, @app.task(name=...)")
         self.tasks[task.name] = task
+
+    def cron(self, cron: str | None = None, *, every: Seconds | None = None, tz: str = "UTC", id: str | None = None,
+             overlap: str = "skip", misfire: str = "once", misfire_limit: int = 100,
+             misfire_window: Seconds | None = None, jitter: Seconds = 0, start: datetime | float | None = None,
+             end: datetime | float | None = None, dst_gap: str = "after", dst_fold: str = "first",
+             args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, **said: Any) -> "CronDecorator":
+        """Declare a schedule for the function or task below; see `Client.schedule_cron`.
+
+        A plain function becomes a task; `said` are the options of `@app.task` then, and job options on a task. Workers,
+        and `rzsched scheduler module:app`, register what the App declares when they start, and remove what an App
+        of this name declared before and declares no longer.
+        """
+        timing = {
+            "cron": cron, "every": every, "tz": tz, "overlap": overlap, "misfire": misfire, "start": start, "end": end,
+            "misfire_limit": misfire_limit, "misfire_window": misfire_window, "jitter": jitter, "dst_gap": dst_gap,
+            "dst_fold": dst_fold,
+        }  # fmt: skip
+        check_timing(**timing)  # type: ignore[arg-type]  # here, where the fault is, not at the decorated function
+        return CronDecorator(self, id, timing, args, kwargs, said)
+
+    def declare(self, spec: ScheduleSpec) -> None:
+        if spec.id in self.schedules:
+            raise ValueError(f"two schedules have the id {spec.id}: give one another, @app.cron(..., id=...)")
+        self.schedules[spec.id] = spec
 
     def on(self, event: Event) -> Callable[[Hook], Hook]:
         """Register a hook, called with a `JobEvent`; an exception in one is logged and changes nothing."""
@@ -326,4 +353,37 @@ class TaskDecorator:
         kind: type[Task[Any, Any]] = ContextTask if _takes_context(function) else Task
         task = kind(self.app, function, name, self.options, self.retry_on, self.dead_on)
         self.app.add(task)
+        return task
+
+
+@dataclass(frozen=True, slots=True)
+class CronDecorator:
+    """What `@app.cron(...)` gives: it declares a schedule for the task below it, or makes a task of the function."""
+
+    app: App
+    id: str | None
+    timing: dict[str, Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] | None
+    said: dict[str, Any]
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[Context, P], R], /) -> ContextTask[P, R]: ...
+    @overload
+    def __call__(self, function: Task[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    def __call__(self, function: Callable[..., Any], /) -> Task[Any, Any]:
+        if isinstance(function, Task):
+            task: Task[Any, Any] = function
+            options = JobOptions(**self.said)
+        else:
+            task = self.app.task(**self.said)(function)
+            options = NO_OPTIONS
+        task.check_arguments(self.args, self.kwargs or {})
+        self.app.declare(define(
+            task, id=self.id, args=self.args, kwargs=self.kwargs, options=check_options(options),
+            payload_limit=ClientSettings().payload_limit, **self.timing,
+        ))  # fmt: skip
         return task

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rzsched import calls, keys
+from rzsched.audit_crons import audit_crons
 from rzsched.audit_rules import Counts, Finding, Look, Place, count_place, examine, text_of
 from rzsched.calls import Argument, Call
 from rzsched.keys import Partition
@@ -39,6 +40,7 @@ class _Seen:
     entries: dict[bytes, set[str]] = field(default_factory=dict)
     keys: list[bytes] = field(default_factory=list)
     done: list[bytes] = field(default_factory=list)
+    crons: list[bytes] = field(default_factory=list)
     streams: set[int] = field(default_factory=set)
     parked: list[str] = field(default_factory=list)
 
@@ -62,6 +64,7 @@ def audit(space: Space) -> Plan[Report]:
         before = report.counts.ended
         yield from _gather(found)
         yield from _look(found, report)
+        report.findings += yield from audit_crons(found.place, found.crons)
         report.partitions.append(found.place.name)
         live = len(found.entries) - (report.counts.ended - before)
         if live and found.place not in registered:
@@ -113,6 +116,8 @@ def _sort_key(found: _Seen, rest: bytes) -> None:
         found.parked.append(name.decode("utf-8", "replace"))
     elif kind == b"done":
         found.done.append(name)
+    elif kind == b"cron":
+        found.crons.append(name)
     elif kind == b"ready" and name in {b"%d" % priority for priority in keys.PRIORITIES}:
         found.streams.add(int(name))
 

@@ -105,7 +105,20 @@ def examine(look: Look) -> list[Finding]:
         wrong = iter([("unknown_state", look.state)])
     if look.known and not look.id.startswith(f"{look.partition}.".encode()):
         wrong = chain(wrong, [("wrong_partition", f"the id does not belong to {look.partition}")])
+    if look.known:
+        wrong = chain(wrong, _occurrence_faults(look))
     return [Finding(kind, text_of(look.id or look.key) or look.partition, detail) for kind, detail in wrong]
+
+
+def _occurrence_faults(look: Look) -> Faults:
+    """Check that the id of an occurrence is made of its schedule and instant, and no other id is."""
+    schedule, instant = look.fields.get("schedule_id"), look.fields.get("scheduled_for")
+    name = text_of(look.id).partition(".")[2].partition(".")[2]
+    if schedule is not None:
+        if name != f"{schedule}-{instant}":
+            yield "wrong_occurrence", f"it says schedule {schedule} at {instant}"
+    elif name.rpartition("-")[0] and name.rpartition("-")[2].isdecimal():
+        yield "occurrence_without_schedule", "its hash names no schedule"
 
 
 def _key_faults(look: Look) -> Faults:

@@ -173,14 +173,20 @@ class Promotion:
     held_by: str = ""
     held_ms: int = 0
     backlog: int = 0
+    next_fire_ms: int | None = None
+
+
+def _score_ms(score: bytes) -> int | None:
+    """Read a score; a schedule that waits for nothing has an endless one."""
+    return int(float(score)) if score and score != b"inf" else None
 
 
 def promote(place: Partition, owner: str, lease_s: float, limit: int, now_ms: str = "") -> Call[Promotion]:
     def read(answer: list[bytes]) -> Promotion:
         if answer[0] == b"HELD":
             return Promotion(held_by=answer[1].decode(), held_ms=int(answer[2]))
-        next_ms = int(float(answer[2])) if answer[2] else None
-        return Promotion(int(answer[1]), next_ms, int(answer[3]), backlog=int(answer[4]))
+        return Promotion(int(answer[1]), _score_ms(answer[2]), int(answer[3]), backlog=int(answer[4]),
+                         next_fire_ms=_score_ms(answer[5]))
 
     args = (now_ms, owner, int(lease_s * 1000), limit)
     return Call("promote", (*place.fixed, place.lease), args, read)

@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import redis
 
-from rzsched import calls, dead_letters, limits, operations
+from rzsched import calls, dead_letters, limits, operations, schedules
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
 from rzsched.connect import LinkSettings, SyncLink
 from rzsched.errors import JobCancelled, JobFailed, JobNotFound
@@ -81,6 +81,14 @@ class Client:
     queue_stats = _sync(operations.queue_stats)
     queues = _sync(operations.queues)
     workers = _sync(operations.workers)
+    schedule_cron = _sync(schedules.schedule_cron)
+    list_crons = _sync(schedules.list_crons)
+    get_cron = _sync(schedules.get_cron)
+    pause_cron = _sync(schedules.pause_cron)
+    resume_cron = _sync(schedules.resume_cron)
+    trigger_cron = _sync(schedules.trigger_cron)
+    remove_cron = _sync(schedules.remove_cron)
+    backfill_cron = _sync(schedules.backfill_cron)
 
     def wait(self, job_id: str, timeout: Seconds | None = None) -> Any:
         """Wait for a job to end and give its result; `timeout` in seconds, None waits for ever.

@@ -101,7 +101,7 @@ class Crew:
             if outcome is None:
                 self._reporter.lost(run)
             else:
-                if error is not None or self._reporter.tells_success:
+                if error is not None or run.schedule or self._reporter.tells_success:
                     self._reporter.ended(run, outcome, error)
                 self._settle(run.place, outcome)
         return self._free_slots(1)

@@ -40,6 +40,17 @@ class JobNotFound(RzschedError):
         return f"no such job: {self.job_id}"
 
 
+class CronNotFound(JobNotFound):
+    """Report a schedule id that no schedule has."""
+
+    def __init__(self, schedule_id: str) -> None:
+        super().__init__(schedule_id)
+        self.schedule_id = schedule_id
+
+    def describe(self) -> str:
+        return f"no such schedule: {self.schedule_id}"
+
+
 class JobFailed(RzschedError):
     """Report to a waiting caller that a job ended DEAD, with its last error."""
 

@@ -49,6 +49,8 @@ class Run:
     context: Context | None
     key: str
     leased_from: float
+    schedule: str = ""
+    scheduled_for: str = ""
     stop_reason: str = ""
     progress: str = ""
     asyncio_task: "asyncio.Task[Any] | None" = None
@@ -97,8 +99,12 @@ def open_run(rules: OpeningRules, place: Partition, claimed: Claimed, leased_fro
             args = (context, *args)
     except Exception as error:  # a foreign hand may have written anything into any field
         return ("DEAD", claimed.id, claimed.fence, claimed.entry, describe(error, 500), "", key_text)
-    return Run(place, claimed.id, claimed.fence, claimed.entry, claimed.attempt, task, policy, args, kwargs, context,
-               key_text, leased_from)
+    run = Run(place, claimed.id, claimed.fence, claimed.entry, claimed.attempt, task, policy, args, kwargs, context,
+              key_text, leased_from)
+    if len(job) > _PLAIN_FIELDS and b"schedule_id" in job:
+        run.schedule = job[b"schedule_id"].decode("utf-8", "replace")
+        run.scheduled_for = (job.get(b"scheduled_for") or b"").decode("utf-8", "replace")
+    return run
 
 
 _PLAIN_FIELDS = 3

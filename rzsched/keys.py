@@ -65,6 +65,19 @@ class Partition:
     def dead(self) -> str:
         return self.fixed[2]
 
+    @property
+    def crons(self) -> str:
+        """Sorted set of schedule -> its next instant, endless for one that is paused or over."""
+        return self.base + "crons"
+
+    @property
+    def schedules(self) -> str:
+        """Set of the partition's schedules, by which one missing from `crons` is found."""
+        return self.base + "schedules"
+
+    def cron(self, schedule_id: str) -> str:
+        return f"{self.base}cron:{schedule_id}"
+
     def job(self, job_id: str) -> str:
         return f"{self.base}job:{job_id}"
 

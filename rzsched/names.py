@@ -17,7 +17,10 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NAME_RULE = "use 1 to 64 ASCII letters, digits, '_' or '-'"
 _DOTTED = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _DOTTED_RULE = "use 1 to 200 ASCII letters, digits, '_', '-' or '.'"
-_JOB_ID = re.compile(r"([A-Za-z0-9_-]{1,64})\.(0|[1-9][0-9]{0,4})\.[A-Za-z0-9_-]{1,200}")
+# An occurrence's id ends in its schedule's id, which may hold dots, and its instant.
+_JOB_ID = re.compile(
+    r"([A-Za-z0-9_-]{1,64})\.(0|[1-9][0-9]{0,4})\.(?:[A-Za-z0-9_-]{1,200}|[A-Za-z0-9_.-]{1,200}-[0-9]{1,15})"
+)
 _JOB_ID_RULE = "use <queue>.<partition>.<letters, digits, '_' or '-'>, as it was given out"
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -8,6 +8,7 @@ from typing import Any
 from rzsched.app import App, Event, JobEvent
 from rzsched.calls import Outcome, Recovered
 from rzsched.execution import Run
+from rzsched.job import instant
 from rzsched.keys import Partition
 
 _log = logging.getLogger("rzsched.worker")
@@ -29,9 +30,12 @@ class Reporter:
         self._emit("started", run.id, run.place, run)
 
     def ended(self, run: Run, outcome: Outcome, error: BaseException | None) -> None:
-        kind, reason = outcome[0], str(outcome[4])
+        kind = outcome[0]
+        if run.schedule:
+            self._tell_schedule(run.schedule, run.scheduled_for, run.attempt, kind.lower(), run.id)
         if kind == "SUCCEEDED":
             self._emit("succeeded", run.id, run.place, run)
+        reason = str(outcome[4]) if kind in {"RETRY", "DEAD"} else ""
         if kind in {"RETRY", "DEAD"}:
             _log.warning("run failed job=%s task=%s attempt=%d outcome=%s error=%s", run.id, run.task.name, run.attempt,
                          kind.lower(), reason[:500], exc_info=error if _log.isEnabledFor(logging.DEBUG) else None)
@@ -41,6 +45,14 @@ class Reporter:
 
     def lost(self, run: Run) -> None:
         _log.warning("run stopped, its lease is gone job=%s task=%s attempt=%d", run.id, run.task.name, run.attempt)
+        if run.schedule:
+            self._tell_schedule(run.schedule, run.scheduled_for, run.attempt, "lost", run.id)
+
+    def _tell_schedule(self, schedule: str, scheduled_for: str, attempt: int, outcome: str, job_id: str) -> None:
+        """One line for each run of a schedule: a repeated attempt can be told from a repeated business date."""
+        at = instant(scheduled_for) if scheduled_for.isdecimal() else None
+        _log.info("schedule run schedule=%s business_date=%s worker=%s attempt=%d outcome=%s job=%s", schedule,
+                  "" if at is None else at.isoformat(), self._worker, attempt, outcome, job_id)
 
     def refused(self, place: Partition, outcome: Outcome) -> None:
         """Tell of a claimed job that could not even begin."""

@@ -1,4 +1,4 @@
-"""The scheduler: move due jobs to their ready streams, take back what dead workers hold, keep partitions bounded.
+"""The scheduler: move due jobs to their ready streams, fire schedules, take back what dead workers hold, and prune.
 
 Any number of schedulers may run. Moving is atomic, so two of them can never double a job; the lease of a partition
 (`SET NX EX` with the owner's token) merely stops them polling it twice. The live ones share the partitions evenly:
@@ -18,27 +18,32 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 import redis.asyncio
 
-from rzsched import calls, keys
+from rzsched import calls, cron_calls, keys
 from rzsched.calls import Attendance, Promotion, Recovered
 from rzsched.config import SchedulerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError, ServerUnsuitable
 from rzsched.exchange import CredentialsRefused
+from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
 
 _log = logging.getLogger("rzsched.scheduler")
 PRUNE_EVERY_S = 5.0
 TIMER_S = 0.0015
 """The loop's timers are rounded up to whole ms. So the last bit is slept on this thread, which runs no handlers."""
+BREAK_S = 1.5
+"""A look at a partition that comes so much later than it should: this process stood still, or the server was away."""
 ENOUGH_READY = 2_000
+FIRING_GAP_S = 0.01
+"""Schedules that follow each other more closely than this are fired together; one by itself is fired to the ms."""
 HERD_PAUSE_S = 0.01
 """A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
 Notice = Callable[[Partition, Recovered], None]
@@ -58,6 +63,10 @@ def share_of(me: str, members: list[str], places: list[Partition]) -> list[Parti
     return [place for index, place in enumerate(ordered) if index % len(order) == mine]
 
 
+def is_fire_due(promotion: Promotion) -> bool:
+    return promotion.next_fire_ms is not None and promotion.next_fire_ms * 1000 <= promotion.now_us
+
+
 @dataclass(slots=True, eq=False)
 class _Post:
     """This scheduler's work on one partition."""
@@ -65,6 +74,7 @@ class _Post:
     place: Partition
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     sleeps_until_ms: float = float("inf")
+    fires_from_s: float = 0.0
     holds_lease: bool = False
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
@@ -85,6 +95,7 @@ class Scheduler:
         self._listener: Any = None
         self._reachable = True
         self._has_served = False
+        self._watch = Watch(settings.idle_s + BREAK_S)
 
     def stop(self) -> None:
         self._stopping.set()
@@ -190,23 +201,36 @@ class Scheduler:
 
     async def _promote(self, post: _Post) -> None:
         delays = backoff_delays(float("inf"))
-        settings = self._settings
+        settings, firer = self._settings, Firer(self._link, self._namespace, post.place)
+        loop = asyncio.get_running_loop()
+        fires: list[calls.Call[Any]] = []
         while True:
             try:
                 promotion: Promotion
+                steps, fires = [*fires, calls.promote(post.place, self.id, settings.lease_s, settings.batch)], []
                 post.wake.clear()
                 post.sleeps_until_ms = float("inf")  # until the answer is here, any earlier job may be news
-                (promotion,) = await self._link.execute(
-                    [calls.promote(post.place, self.id, settings.lease_s, settings.batch)]
-                )
+                *fired, promotion = await self._link.execute(steps)
+                post.holds_lease = not promotion.held_by
+                answered_s = loop.time()
+                grace_ms = self._watch.looked(answered_s)
+                if fired:
+                    post.fires_from_s = answered_s + FIRING_GAP_S
+                await firer.settle(fired)
+                if is_fire_due(promotion):
+                    fires = await firer.due_calls(promotion.now_us // 1000, grace_ms)
+                    continue
             except Exception as error:  # RzschedError, or what a foreign hand put where it does not belong
                 self._say_unreachable(error)
                 await asyncio.sleep(next(delays))
                 continue
             delays = backoff_delays(float("inf"))
-            post.holds_lease = not promotion.held_by
             if promotion.count < settings.batch:
                 await self._wait_for_due(post, promotion)
+                if post.holds_lease:
+                    # The server's clock is at least here: it was read before its answer came.
+                    server_ms = int(promotion.now_us / 1000 + (loop.time() - answered_s) * 1000)
+                    fires = firer.known_calls(server_ms, self._watch.looked(loop.time()))
             elif promotion.backlog > ENOUGH_READY:
                 await asyncio.sleep(HERD_PAUSE_S)
 
@@ -215,9 +239,11 @@ class Scheduler:
         if promotion.held_by:
             wait_s = min(wait_s, max(promotion.held_ms, 1) / 1000)
         post.sleeps_until_ms = float("inf")
-        if promotion.next_run_at_ms is not None:
-            wait_s = min(wait_s, max(0.0, promotion.next_run_at_ms / 1000 - promotion.now_us / 1_000_000))
-            post.sleeps_until_ms = promotion.next_run_at_ms
+        gap_s = post.fires_from_s - asyncio.get_running_loop().time()
+        for due_ms, least_s in ((promotion.next_run_at_ms, 0.0), (promotion.next_fire_ms, gap_s)):
+            if due_ms is not None:
+                wait_s = min(wait_s, max(0.0, least_s, due_ms / 1000 - promotion.now_us / 1_000_000))
+                post.sleeps_until_ms = min(post.sleeps_until_ms, due_ms)
         due = time.monotonic() + wait_s
         # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the wake-up.
         with contextlib.suppress(TimeoutError):
@@ -273,6 +299,7 @@ class Scheduler:
             try:
                 if post.holds_lease:
                     await self._recover(post.place)
+                    await self._link.execute([cron_calls.rearm(post.place)])
                     if loop.time() >= prune_at:
                         await self._link.execute([self._prune(post.place)])
                         prune_at = loop.time() + PRUNE_EVERY_S
@@ -340,17 +367,34 @@ class SchedulerThread:
         self._thread.join(timeout=10)
 
 
-def run_scheduler(url: str, namespace: str, settings: SchedulerSettings) -> int:
-    """Run a scheduler until SIGTERM or SIGINT; give the exit code."""
-    asyncio.run(_serve_until_signal(url, namespace, settings))
+Prelude = Callable[[], Awaitable[None]]
+
+
+def run_scheduler(url: str, namespace: str, settings: SchedulerSettings, before: Prelude | None = None) -> int:
+    """Run a scheduler until SIGTERM or SIGINT; give the exit code. `before` is tried until the server has heard it."""
+    asyncio.run(_serve_until_signal(url, namespace, settings, before))
     return 0
 
 
-async def _serve_until_signal(url: str, namespace: str, settings: SchedulerSettings) -> None:
+async def _once_reachable(before: Prelude) -> None:
+    delays = backoff_delays(float("inf"))
+    while True:
+        try:
+            return await before()
+        except RzschedError as error:
+            _log.warning("scheduler tries again: %s", error)
+            await asyncio.sleep(next(delays))
+
+
+async def _serve_until_signal(url: str, namespace: str, settings: SchedulerSettings, before: Prelude | None) -> None:
     scheduler = Scheduler(url, namespace, settings)
+    prelude = None if before is None else asyncio.create_task(_once_reachable(before))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, scheduler.stop)
     _log.info("scheduler started id=%s", scheduler.id)
     await scheduler.run()
+    if prelude is not None:
+        prelude.cancel()
+        await asyncio.gather(prelude, return_exceptions=True)
     _log.info("scheduler stopped id=%s", scheduler.id)

@@ -22,6 +22,7 @@ from rzsched.calls import Recovered
 from rzsched.config import SchedulerSettings, WorkerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.crew import Crew
+from rzsched.declaring import declare_schedules
 from rzsched.endings import end_tasks
 from rzsched.errors import ConnectionFailed, RzschedError
 from rzsched.exchange import CredentialsRefused
@@ -51,6 +52,7 @@ class Worker:
         self._link = AsyncLink(app.url, LinkSettings(command_timeout_s=max(settings.lease_s, 5.0), retry_s=0))
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
+        self._declared = False
         self._loop = asyncio.get_running_loop()
         self._reporter = Reporter(app, self.id)
         queues = tuple(queue for queue, _ in settings.queues)
@@ -222,6 +224,9 @@ class Worker:
             for task in self.app.tasks.values()
         ]
         await self._link.execute([calls.join(place, self.settings.lease_s, tasks) for place in self._pump.posts])
+        if not self._declared:
+            await declare_schedules(self.app)
+            self._declared = True
 
     # ---- ending
 

@@ -1,5 +1,5 @@
--- Ending a job: its key, its waiters, its grave.
--- Needs: partition, keys.
+-- Ending a job: its key, its waiters, its grave, and the occurrence that waited for its end.
+-- Needs: partition, keys, ready, occurrences.
 
 local function free_key(id, key)
   if key and key ~= '' and redis.call('GET', idem_key(key)) == id then
@@ -45,6 +45,9 @@ local function bury_foreign(id, entry_fields, reason)
 end
 
 local function announce(ids)
+  for _, id in ipairs(ids) do
+    if string.find(id, '-', 1, true) then occurrence_ended(id) end
+  end
   if #ids == 0 or redis.call('EXISTS', base .. 'waiting') == 0 then return end
   for _, id in ipairs(ids) do
     if redis.call('ZREM', base .. 'waiting', id) == 1 then redis.call('PUBLISH', base .. 'ended', id) end

@@ -3,6 +3,7 @@
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -91,14 +92,18 @@ def scheduler(session: Session, target: str | None, queues: tuple[str, ...], ver
     _no_doubles(queues)
     settings = SchedulerSettings(queues=tuple(check_queue(queue) for queue in queues) or None)
     url, namespace = session.url or DEFAULT_URL, session.namespace or DEFAULT_NAMESPACE
+    before = None
     if target is not None:
         from rzsched.cli.loading import load_app
 
         app = load_app(target, session.url, session.namespace)
         url, namespace = app.url, app.namespace
+        from rzsched.declaring import declare_and_leave
+
+        before = partial(declare_and_leave, app)
     from rzsched.scheduler import run_scheduler
 
-    sys.exit(run_scheduler(url, namespace, settings))
+    sys.exit(run_scheduler(url, namespace, settings, before))
 
 
 @click.command()

@@ -84,6 +84,14 @@ def _steal_key(stage: Stage, value: str) -> None:
     _set(stage, "idem:k", value)
 
 
+def _schedule(stage: Stage) -> str:
+    return stage.client.schedule_cron("task", id="s", queue="q", every=3600)
+
+
+def _occurrence(stage: Stage) -> str:
+    return stage.client.trigger_cron(_schedule(stage))
+
+
 DAMAGES: list[tuple[set[str], Damage]] = [
     ({"nowhere"}, lambda stage: stage.raw.zrem(stage.place.scheduled, scheduled(stage))),
     ({"nowhere"}, lambda stage: _drop_stream_entry(stage, ready)),
@@ -135,6 +143,13 @@ DAMAGES: list[tuple[set[str], Damage]] = [
     ({"slot_not_needed"}, lambda stage: stage.raw.hset("rz:{q.0}:holding", scheduled(stage, concurrency_key="k"), "k")),
     ({"slot_not_needed"}, lambda stage: stage.raw.hset("rz:{q.0}:holding", SEEDERS["succeeded"](stage), "k")),
     ({"slot_of_other_key"}, lambda stage: stage.raw.hset("rz:{q.0}:holding", ready(stage), "k")),
+    ({"schedule_not_armed"}, lambda stage: stage.raw.zrem(stage.place.crons, _schedule(stage))),
+    ({"schedule_unlisted"}, lambda stage: stage.raw.srem(stage.place.schedules, _schedule(stage))),
+    ({"schedule_wrong_instant"}, lambda stage: stage.raw.zadd(stage.place.crons, {_schedule(stage): 1})),
+    ({"schedule_wrong_instant"}, lambda stage: stage.raw.hset(stage.place.cron(_schedule(stage)), "paused", "1")),
+    ({"schedule_without_definition"}, lambda stage: stage.raw.delete(stage.place.cron(_schedule(stage)))),
+    ({"wrong_occurrence"}, lambda stage: _hash(stage, _occurrence, "scheduled_for", "1")),
+    ({"occurrence_without_schedule"}, lambda stage: stage.raw.hdel(stage.place.job(_occurrence(stage)), "schedule_id")),
     ({"unregistered_partition"}, lambda stage: ready(stage) and stage.raw.delete("rz:queues")),
 ]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rzsched import calls, keys, scripts
+from rzsched import audit_crons, calls, cron_calls, keys, scripts
 from rzsched.audit import look_call
 from rzsched.calls import Call
 from rzsched.limits import configure
@@ -18,6 +18,7 @@ SAMPLES: dict[str, Call[object]] = {
     call.script: call  # type: ignore[misc]
     for call in (
         calls.attend("rz:workers"),
+        audit_crons.look_call(PLACE, [b"id"]),
         look_call(PLACE, [(b"q.0.x", b"", ["5/1-1"])]),
         calls.cancel(PLACE, "q.0.x"),
         calls.claim(PLACE, "w", 1000, 1, "", ["5/1-1"]),
@@ -36,6 +37,14 @@ SAMPLES: dict[str, Call[object]] = {
         calls.renew(PLACE, "w", 1000, [("q.0.x", "1", "5/1-1", "")]),
         calls.resign(PLACE, "s"),
         calls.watch(PLACE, "q.0.x", 1),
+        cron_calls.due(PLACE, 10),
+        cron_calls.fire(PLACE, "id", "1", 2, 0, [(1, "1", "fired")]),
+        cron_calls.pause(PLACE, "id"),
+        cron_calls.rearm(PLACE),
+        cron_calls.register(PLACE, "rz:queues", "id", "f", 1, "", ["task", "t"]),
+        cron_calls.resume(PLACE, "id", "f", 1),
+        cron_calls.trigger(PLACE, "id", "triggered", [""]),
+        cron_calls.unregister(PLACE, "id"),
     )
 }
 

@@ -12,6 +12,7 @@ from rzsched.errors import RzschedError
 EVERY = [
     errors.RzschedError("something\nodd"),
     errors.JobNotFound("q.0.abc"),
+    errors.CronNotFound("nightly"),
     errors.JobFailed("q.0.abc", "ValueError: boom\n  at line 3"),
     errors.JobFailed(job_id="q.0.abc", error=""),
     errors.JobCancelled("q.0.abc", "expired"),
