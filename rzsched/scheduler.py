@@ -37,6 +37,7 @@ PRUNE_EVERY_S = 5.0
 BREAK_S = 1.5
 """A look at a partition that comes so much later than it should: this process stood still, or the server was away."""
 ENOUGH_READY = 2_000
+CANCEL_AGAIN_S = 0.05
 FIRING_GAP_S = 0.01
 """Schedules that follow each other more closely than this are fired together; one by itself is fired to the ms."""
 HERD_PAUSE_S = 0.01
@@ -163,9 +164,11 @@ class Scheduler:
         post.tasks = [asyncio.create_task(self._promote(post)), asyncio.create_task(self._sweep(post))]
 
     async def _give_up(self, post: _Post) -> None:
-        for task in post.tasks:
-            task.cancel()
-        await asyncio.gather(*post.tasks, return_exceptions=True)
+        # Asked again until they end: a cancellation that meets a timeout of the connection in the same turn gets lost.
+        while pending := [task for task in post.tasks if not task.done()]:
+            for task in pending:
+                task.cancel()
+            await asyncio.wait(pending, timeout=CANCEL_AGAIN_S)
         # Whatever the last answer said: a promotion cut short may have taken the lease.
         with contextlib.suppress(RzschedError):  # else the lease runs out by itself
             await self._link.execute([
