@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from rzsched.calls import Claims, Outcome
 from rzsched.keys import Partition
 
-MOST_CLAIMED = 500
+MOST_CLAIMED = 100
 """Jobs in one call, which bounds how long a script holds the server."""
 COLD_S = 0.02
 """How often a busy worker asks a partition that had nothing."""
