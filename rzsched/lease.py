@@ -22,13 +22,14 @@ from dataclasses import dataclass
 import msgpack
 
 from rzsched import calls, keys
-from rzsched.calls import Call
+from rzsched.calls import Call, Outcome
 from rzsched.connect import LinkSettings, SyncLink
 from rzsched.errors import RzschedError
 from rzsched.execution import CANCEL, LOST, Run
 
 _log = logging.getLogger("rzsched.worker")
 PROGRESS_GAP_S = 0.2
+Renewal = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,9 @@ class WorkerCard:
 class LeaseKeeper:
     """Keep the leases of a worker's runs; `stop_run(run, reason)` is called on this thread for one that must stop."""
 
-    def __init__(self, url: str, card: WorkerCard, runs: dict[str, Run], stop_run: Callable[[Run, str], None],
-                 regained: Callable[[], None]) -> None:
+    def __init__(self, url: str, card: WorkerCard, runs: dict[str, Run],
+                 unsettled: dict[tuple[str, str], tuple[keys.Partition, Outcome]],
+                 stop_run: Callable[[Run, str], None], regained: Callable[[], None]) -> None:
         self._card = card
         self._lease_ms = int(card.lease_s * 1000)
         self._stop_run = stop_run
@@ -62,6 +64,7 @@ class LeaseKeeper:
         timeout_s = max(card.lease_s / 3, 1.0)
         self._link = SyncLink(url, LinkSettings(min(timeout_s, 3.0), timeout_s, retry_s=0))
         self.runs = runs
+        self._unsettled = unsettled
         self._progressed: deque[str] = deque()
         self._poke = threading.Event()
         self._closing = False
@@ -139,11 +142,16 @@ class LeaseKeeper:
         for run in runs:
             if not run.ended and run.stop_reason != LOST:
                 by_place.setdefault(run.place, []).append(run)
+        # A handler that blocks the loop also holds up the outcomes of those that ended before it.
+        ended: dict[keys.Partition, list[Renewal]] = {}
+        for place, outcome in list(self._unsettled.values()):
+            by_place.setdefault(place, [])
+            ended.setdefault(place, []).append((*outcome[1:4], ""))
         steps: list[Call[object]] = [
             calls.attend(keys.workers(self._card.namespace), self._card.worker, self._card.lease_s),  # type: ignore[list-item]
             self._card.call(len(self.runs), self._started_at_ms),
         ]
-        steps += [self._renewal(place, here) for place, here in by_place.items()]
+        steps += [self._renewal(place, here, ended.get(place, [])) for place, here in by_place.items()]
         try:
             answers = self._link.execute(steps)
         except Exception as error:  # whatever it is, this thread must try again: nothing else renews
@@ -158,8 +166,8 @@ class LeaseKeeper:
             self._regained()
         return True
 
-    def _renewal(self, place: keys.Partition, runs: list[Run]) -> Call[object]:
-        told = [(run.id, run.fence, run.entry, run.progress) for run in runs]
+    def _renewal(self, place: keys.Partition, runs: list[Run], ended: list[Renewal]) -> Call[object]:
+        told = [(run.id, run.fence, run.entry, run.progress) for run in runs] + ended
         return calls.renew(place, self._card.worker, self._lease_ms, told)  # type: ignore[return-value]
 
     def _take_answers(self, groups: list[list[Run]], answers: list[dict[str, str]], sent: float) -> None:

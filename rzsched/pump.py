@@ -34,13 +34,14 @@ class Pump:
 
     `begin(place, claimed, sent)` takes what was claimed by a call sent at that monotonic second, `note` what the server
     said of a finish, `rejoin` makes the partitions ready again, `known` names the jobs this worker runs, by partition.
+    `settled(outcomes)` is told what the server has taken: until then the leases are still to be kept.
     """
 
     def __init__(self, link: AsyncLink, worker: str, lease_ms: int, concurrency: int, *,
                  begin: Callable[[Partition, list[Claimed], float], None],
                  note: Callable[[Partition, str, str], None],
                  may_claim: Callable[[], bool], known: Callable[[], dict[Partition, list[str]]],
-                 rejoin: Callable[[], Any]) -> None:
+                 rejoin: Callable[[], Any], settled: Callable[[list[Outcome]], None]) -> None:
         self._link = link
         self._worker = worker
         self._lease_ms = lease_ms
@@ -49,6 +50,7 @@ class Pump:
         self._may_claim = may_claim
         self._known = known
         self._rejoin = rejoin
+        self._settled = settled
         self.posts: dict[Partition, Post] = {}
         self.free = concurrency
         self.half = max(1, concurrency // 2)
@@ -132,7 +134,8 @@ class Pump:
             self._lose_link(error)
             return
         self._link_serves()
-        for (post, _, limit), answer in zip(parts, answers, strict=True):
+        for (post, outcomes, limit), answer in zip(parts, answers, strict=True):
+            self._settled(outcomes)
             for job_id, note in answer.notes.items():
                 self._note(post.place, job_id, note)
             self._take(post, answer.claimed, limit, sent)

@@ -18,7 +18,7 @@ import redis.asyncio
 
 from rzsched import calls, execution, keys
 from rzsched.app import App
-from rzsched.calls import Recovered
+from rzsched.calls import Outcome, Recovered
 from rzsched.config import SchedulerSettings, WorkerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.crew import Crew
@@ -58,12 +58,15 @@ class Worker:
         queues = tuple(queue for queue, _ in settings.queues)
         self._card = WorkerCard(self.id, app.namespace, queues, settings.concurrency, settings.lease_s)
         self._runs: dict[str, Run] = {}
+        self._unsettled: dict[tuple[str, str], tuple[Partition, Outcome]] = {}
         self._pump = Pump(
             self._link, self.id, self._lease_ms, settings.concurrency, begin=self._begin, note=self._reporter.noted,
-            may_claim=self._may_claim, known=self._known, rejoin=self._join,
+            may_claim=self._may_claim, known=self._known, rejoin=self._join, settled=self._settled,
         )  # fmt: skip
-        self._crew = Crew(settings, self._reporter, self._runs, settle=self._pump.settle, slots_free=self._slots_free)
-        self._keeper = LeaseKeeper(app.url, self._card, self._runs, self._crew.stop_run_from_thread, self._regained)
+        self._crew = Crew(settings, self._reporter, self._runs, settle=self._settle, slots_free=self._slots_free)
+        self._keeper = LeaseKeeper(
+            app.url, self._card, self._runs, self._unsettled, self._crew.stop_run_from_thread, self._regained
+        )
 
     @property
     def has_stuck_handlers(self) -> bool:
@@ -92,6 +95,14 @@ class Worker:
         self._pump.free += count
         if pressing:
             self._pump.wake()
+
+    def _settle(self, place: Partition, outcome: Outcome) -> None:
+        self._unsettled[outcome[1], outcome[2]] = (place, outcome)
+        self._pump.settle(place, outcome)
+
+    def _settled(self, outcomes: list[Outcome]) -> None:
+        for outcome in outcomes:
+            self._unsettled.pop((outcome[1], outcome[2]), None)
 
     def _may_claim(self) -> bool:
         return self._keeper.is_trusted

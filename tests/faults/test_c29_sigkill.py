@@ -86,7 +86,7 @@ def test_killing_whoever_recovers_holds_recovery_up_no_longer_than_its_lease(fle
         began = time.monotonic()
         scheduler = fleet.forker.scheduler(lease_s=lease_s, idle_s=0.05)
         while fleet.client.queue_stats("default").recovered == taken_back:
-            assert time.monotonic() - began < lease_s + 1, f"recovery stood still in loop {loop}"
+            assert time.monotonic() - began < lease_s + 2, f"recovery stood still in loop {loop}"
         fleet.forker.kill(scheduler)
         taken_back = fleet.client.queue_stats("default").recovered
         for run in hand.claim(limit=60):

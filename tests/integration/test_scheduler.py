@@ -86,7 +86,7 @@ def test_promotion_batches_are_bounded(fleet: Fleet) -> None:
     until(lambda: fleet.client.queue_stats("default").ready == 5000)
     calls = {name: stats["calls"] for name, stats in fleet.redis.info("commandstats").items()}
     assert calls["cmdstat_xadd"] == 5000
-    assert calls["cmdstat_zrem"] == 5000 / SchedulerSettings().batch, "one for each batch"
+    assert calls["cmdstat_zremrangebyrank"] == 5000 / SchedulerSettings().batch, "one for each batch"
 
 
 def test_a_clock_that_was_set_back_holds_nothing_up(fleet: Fleet) -> None:
