@@ -524,6 +524,8 @@ print("jobs", 30)
 """
     process = run_python(code, server.url)
     assert process.wait(60) == 0, process.output()
-    assert process.output().count("Error") == 0, process.output()
+    # A ResourceWarning shows the source line in which the collector happened to run: only what was raised counts.
+    for sign in ("Traceback", "Exception ignored"):
+        assert sign not in process.output()
     with redis.Redis.from_url(server.url) as raw:
         assert counts(raw) == (0, 30)
