@@ -11,7 +11,7 @@ value: packer and unpacker see the whole nesting, and no input makes them recurs
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -20,19 +20,15 @@ from zoneinfo import ZoneInfo
 from msgpack import ExtType, Packer, unpackb
 
 from rzsched.errors import PayloadError, PayloadTooLarge
+from rzsched.payload_faults import CONTAINERS, MAX_DEPTH, TOO_DEEP, explain
 
 DEFAULT_LIMIT = 1024 * 1024
-MAX_DEPTH = 200
 
-_PATH_CHARS = 200
 _DATETIME, _DATE, _TIMEDELTA, _DECIMAL, _UUID, _INT = 1, 2, 3, 4, 5, 6
 _MARK_TYPES: dict[int, type] = {10: tuple, 11: set, 12: frozenset}
 _MARKS = {kind: ExtType(code, b"") for code, kind in _MARK_TYPES.items()}
 _MARK_HEAD = b"\xc7\x00"
 _MICROSECOND = timedelta(microseconds=1)
-_SCALARS = (type(None), bool, int, float, str, bytes, bytearray, memoryview)
-_LEAVES = frozenset((*_SCALARS, datetime, date, timedelta, Decimal, UUID))
-_CONTAINERS = frozenset((list, dict, tuple, set, frozenset))
 # Every byte that can open an array or a map.
 _OPENERS = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 
@@ -50,7 +46,7 @@ def encode_payload(
         data = _pack(parts, MAX_DEPTH + 2)
     except _Refused as refused:
         named = dict(zip(("args", "kwargs"), parts, strict=False))
-        raise _explain(named, MAX_DEPTH + 1, str(refused)) from None
+        raise explain(named, MAX_DEPTH + 1, str(refused)) from None
     return _within(data, limit)
 
 
@@ -73,7 +69,7 @@ def encode_value(value: object, path: str = "result", limit: int = DEFAULT_LIMIT
     try:
         data = _pack(value, MAX_DEPTH)
     except _Refused as refused:
-        raise _explain({path: value}, MAX_DEPTH, str(refused)) from None
+        raise explain({path: value}, MAX_DEPTH, str(refused)) from None
     return _within(data, limit)
 
 
@@ -84,9 +80,6 @@ def decode_value(data: bytes, path: str = "result") -> Any:
 
 class _Refused(Exception):
     """Say that a value cannot be stored, before anything is known about where in it the fault lies."""
-
-
-_TOO_DEEP = f"is nested more than {MAX_DEPTH} deep"
 
 
 def _parts(args: Sequence[object], kwargs: Mapping[str, object] | None) -> list[object]:
@@ -125,7 +118,7 @@ def _pack(value: object, depth: int) -> bytes:
         # The packer knows no paths, and utcoffset() of a foreign tzinfo may raise anything.
         raise _Refused(f"cannot be stored ({type(error).__name__})") from None
     if _is_deeper(value, data, depth):
-        raise _Refused(_TOO_DEEP)
+        raise _Refused(TOO_DEEP)
     return data
 
 
@@ -139,7 +132,7 @@ def _unpack(data: bytes, path: str, depth: int) -> Any:
         # Whatever goes wrong in here, the bytes are to blame.
         raise PayloadError(path, f"cannot be decoded ({type(error).__name__})") from None
     if _is_deeper(value, data, depth):
-        raise PayloadError(path, _TOO_DEEP)
+        raise PayloadError(path, TOO_DEEP)
     return value
 
 
@@ -266,9 +259,9 @@ def _is_deeper(value: object, data: bytes, depth: int) -> bool:
     # Too few bytes that can open a container: nearly every payload is done here.
     if len(data) <= depth or len(data) - len(data.translate(None, _OPENERS)) <= depth:
         return False
-    level = [value] if type(value) in _CONTAINERS else []
+    level = [value] if type(value) in CONTAINERS else []
     for _ in range(depth):
-        level = [item for outer in level for item in _items(outer) if type(item) in _CONTAINERS]
+        level = [item for outer in level for item in _items(outer) if type(item) in CONTAINERS]
         if not level:
             return False
     return True
@@ -277,99 +270,3 @@ def _is_deeper(value: object, data: bytes, depth: int) -> bool:
 def _items(value: Any) -> Iterable[object]:
     # Keys are left out: they hold tuples and frozensets only, and the packer bounds those well enough.
     return value.values() if type(value) is dict else value
-
-
-# Finding what is at fault, once packing has failed: slow and exact.
-
-
-def _explain(named: Mapping[str, object], room: int, otherwise: str) -> PayloadError:
-    for path, value in named.items():
-        try:
-            fault = _find_fault(value, path, room, set())
-        except RecursionError:
-            fault = PayloadError(path, _TOO_DEEP)
-        if fault is not None:
-            return fault
-    return PayloadError(next(iter(named)), otherwise)
-
-
-def _find_fault(value: Any, path: str, room: int, outer: set[int]) -> PayloadError | None:
-    """Return what is wrong with a value, or None; `outer` holds the ids of the containers around it."""
-    if type(value) not in _CONTAINERS:
-        why = _why_not(value)
-    elif id(value) in outer:
-        why = "contains itself"
-    else:
-        why = "" if room else _TOO_DEEP
-    if why or type(value) not in _CONTAINERS:
-        return PayloadError(_cut(path), why) if why else None
-    outer.add(id(value))
-    for step, item in _steps(value):
-        fault = _find_fault(item, path + step, room - 1, outer)
-        if fault is not None:
-            return fault
-    outer.discard(id(value))
-    return None
-
-
-def _steps(value: Any) -> Iterable[tuple[str, object]]:
-    """Yield each item with the text that leads to it; a key comes before its value."""
-    if type(value) is dict:
-        for key, item in list(value.items()):
-            yield ".keys()", key
-            yield _key_step(key), item
-    elif type(value) in (set, frozenset):
-        yield from (("{}", item) for item in value)
-    else:
-        yield from ((f"[{index}]", item) for index, item in enumerate(value))
-
-
-def _key_step(key: object) -> str:
-    if type(key) is str and key.isidentifier():
-        return f".{key}"
-    try:
-        return f"[{_cut(repr(key), 60)}]"
-    except Exception:
-        # repr() refuses an int of several thousand digits.
-        return f"[{type(key).__name__}]"
-
-
-def _why_not(value: Any) -> str:
-    """Return why a value that is no container cannot be stored, or an empty text."""
-    kind = type(value)
-    if kind in _CHECKS:
-        return _CHECKS[kind](value)
-    if kind in _LEAVES:
-        return ""
-    base = next((base for base in kind.__mro__ if base in _LEAVES or base in _CONTAINERS), None)
-    if base is not None:
-        return f"is a {kind.__name__}, a subclass of {base.__name__}; convert it first"
-    return f"is of type {kind.__name__}, which cannot be stored"
-
-
-def _why_not_text(value: str) -> str:
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        return "holds a lone surrogate, which is no valid text"
-    return ""
-
-
-def _why_not_datetime(value: datetime) -> str:
-    try:
-        naive = value.utcoffset() is None
-    except Exception as error:
-        return f"is a datetime whose time zone has no offset for it ({type(error).__name__})"
-    return "is a naive datetime; give it a time zone first" if naive else ""
-
-
-_CHECKS: dict[type, Callable[[Any], str]] = {
-    str: _why_not_text,
-    datetime: _why_not_datetime,
-    memoryview: lambda value: "" if value.c_contiguous else "is a memoryview with gaps; make it bytes first",
-    time: lambda value: "is a time without a date; convert it to text or use a datetime",
-}
-
-
-def _cut(text: str, limit: int = _PATH_CHARS) -> str:
-    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -12,13 +12,8 @@ it up to 100 ms late, and is woken through a channel when something earlier arri
 import asyncio
 import contextlib
 import logging
-import os
-import secrets
-import signal
-import socket
-import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +29,8 @@ from rzsched.errors import RzschedError, ServerUnsuitable
 from rzsched.exchange import CredentialsRefused
 from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
+from rzsched.members import new_member_id, share_of
+from rzsched.recovery import recover
 
 _log = logging.getLogger("rzsched.scheduler")
 PRUNE_EVERY_S = 5.0
@@ -52,20 +49,6 @@ FIRING_GAP_S = 0.01
 HERD_PAUSE_S = 0.01
 """A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
 Notice = Callable[[Partition, Recovered], None]
-
-
-def new_member_id() -> str:
-    """Name a worker or scheduler process: host, process, chance. Equal host names and pids do no harm."""
-    host = "".join(letter if letter.isalnum() or letter in "-_" else "-" for letter in socket.gethostname())
-    return f"{host[:32] or 'host'}-{os.getpid()}-{secrets.token_hex(4)}"
-
-
-def share_of(me: str, members: list[str], places: list[Partition]) -> list[Partition]:
-    """Deal the places out evenly among the members; every member computes the same."""
-    order = sorted({*members, me})
-    mine = order.index(me)
-    ordered = sorted(places, key=lambda place: (place.queue, place.number))
-    return [place for index, place in enumerate(ordered) if index % len(order) == mine]
 
 
 def is_fire_due(promotion: Promotion) -> bool:
@@ -323,83 +306,3 @@ class Scheduler:
             _log.warning("recovered job=%s outcome=%s from worker=%s", found.id, found.what, found.worker)
             if self._notice is not None:
                 self._notice(place, found)
-
-
-async def recover(link: AsyncLink, place: Partition, *, worker: str = "", idle_s: float = 0,
-                  default_max_retries: int = 3) -> list[Recovered]:
-    """Take back all that was lost in a partition, or all that `worker` holds there, in bounded steps."""
-    result: list[Recovered] = []
-    limit = 200
-    while True:
-        found: list[Recovered]
-        (found,) = await link.execute([
-            calls.recover(place, worker=worker, idle_s=idle_s, limit=limit, default_max_retries=default_max_retries)
-        ])  # fmt: skip
-        result += found
-        if len(found) < limit:
-            return result
-
-
-class SchedulerThread:
-    """A scheduler on a thread and loop of its own, so that no handler can hold it up."""
-
-    def __init__(self, url: str, namespace: str, settings: SchedulerSettings, notice: Notice | None = None) -> None:
-        self._arguments = (url, namespace, settings)
-        self._notice = notice
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._scheduler: Scheduler | None = None
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rzsched-scheduler", daemon=True)
-
-    def _run(self) -> None:
-        asyncio.run(self._serve())
-
-    async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._scheduler = Scheduler(*self._arguments, notice=self._notice)
-        self._ready.set()
-        with contextlib.suppress(CredentialsRefused):  # the worker says it, or goes on without a scheduler of its own
-            await self._scheduler.run()
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        self._ready.wait()
-        if self._loop is not None and self._scheduler is not None and self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # the loop may just have ended by itself
-                self._loop.call_soon_threadsafe(self._scheduler.stop)
-        self._thread.join(timeout=10)
-
-
-Prelude = Callable[[], Awaitable[None]]
-
-
-def run_scheduler(url: str, namespace: str, settings: SchedulerSettings, before: Prelude | None = None) -> int:
-    """Run a scheduler until SIGTERM or SIGINT; give the exit code. `before` is tried until the server has heard it."""
-    asyncio.run(_serve_until_signal(url, namespace, settings, before))
-    return 0
-
-
-async def _once_reachable(before: Prelude) -> None:
-    delays = backoff_delays(float("inf"))
-    while True:
-        try:
-            return await before()
-        except RzschedError as error:
-            _log.warning("scheduler tries again: %s", error)
-            await asyncio.sleep(next(delays))
-
-
-async def _serve_until_signal(url: str, namespace: str, settings: SchedulerSettings, before: Prelude | None) -> None:
-    scheduler = Scheduler(url, namespace, settings)
-    prelude = None if before is None else asyncio.create_task(_once_reachable(before))
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, scheduler.stop)
-    _log.info("scheduler started id=%s", scheduler.id)
-    await scheduler.run()
-    if prelude is not None:
-        prelude.cancel()
-        await asyncio.gather(prelude, return_exceptions=True)
-    _log.info("scheduler stopped id=%s", scheduler.id)

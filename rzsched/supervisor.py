@@ -25,8 +25,10 @@ from rzsched.config import SchedulerSettings, WorkerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError
+from rzsched.members import new_member_id
+from rzsched.recovery import recover
 from rzsched.reporter import Reporter
-from rzsched.scheduler import Scheduler, new_member_id, recover
+from rzsched.scheduler import Scheduler
 
 _log = logging.getLogger("rzsched.supervisor")
 STARTED_S = 2.0

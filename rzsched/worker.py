@@ -30,11 +30,12 @@ from rzsched.execution import OpeningRules, Run
 from rzsched.job import DEFAULT_MAX_RETRIES
 from rzsched.keys import Partition
 from rzsched.lease import LeaseKeeper, WorkerCard
+from rzsched.members import new_member_id
 from rzsched.posts import Post
 from rzsched.pump import Pump
 from rzsched.reader import BlockingReader
 from rzsched.reporter import Reporter
-from rzsched.scheduler import SchedulerThread, new_member_id
+from rzsched.scheduler_hosts import SchedulerThread
 
 _log = logging.getLogger("rzsched.worker")
 CANCELLED_HANDLERS_S = 1.0

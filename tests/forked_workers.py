@@ -11,7 +11,7 @@ import sys
 from typing import Any, NoReturn
 
 from rzsched.config import SchedulerSettings, WorkerSettings
-from rzsched.scheduler import run_scheduler
+from rzsched.scheduler_hosts import run_scheduler
 from rzsched.worker import run_worker
 from tests.tasks_app import app
 

@@ -101,7 +101,7 @@ def scheduler(session: Session, target: str | None, queues: tuple[str, ...], ver
         from rzsched.declaring import declare_and_leave
 
         before = partial(declare_and_leave, app)
-    from rzsched.scheduler import run_scheduler
+    from rzsched.scheduler_hosts import run_scheduler
 
     sys.exit(run_scheduler(url, namespace, settings, before))
 

@@ -11,7 +11,7 @@ import pytest
 
 from rzsched import JobSpec, keys
 from rzsched.config import SchedulerSettings
-from rzsched.scheduler import share_of
+from rzsched.members import share_of
 from tests.conftest import Process
 from tests.fleet import Fleet, until
 

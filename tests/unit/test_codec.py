@@ -17,8 +17,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rzsched.codec import MAX_DEPTH, decode_payload, decode_value, encode_payload, encode_value
+from rzsched.codec import decode_payload, decode_value, encode_payload, encode_value
 from rzsched.errors import PayloadError, PayloadTooLarge
+from rzsched.payload_faults import MAX_DEPTH
 
 DHAKA = ZoneInfo("Asia/Dhaka")
 BERLIN = ZoneInfo("Europe/Berlin")
