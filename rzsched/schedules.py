@@ -1,7 +1,7 @@
 """Every operation on schedules, once, as plans; see `operations`.
 
-A schedule lives in one partition of its queue, chosen by its id. It has no other index: who looks for one asks all
-partitions in one round trip.
+A schedule lives in one partition of its queue, chosen by its id or its jobs' concurrency key. It has no other index:
+who looks for one asks all partitions in one round trip.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from rzsched.keys import Partition
 from rzsched.names import check_schedule_id
 from rzsched.options import run_at_text
 from rzsched.retry import Backoff
-from rzsched.schedule import Timing, check_timing, fingerprint, partition_of
+from rzsched.schedule import Timing, check_timing, fingerprint
 from rzsched.space import Plan, Space, register
 
 MOST_BACKFILL = 10_000
@@ -32,6 +32,10 @@ class ScheduleSpec:
     id: str
     timing: Timing
     job: Prepared
+
+    def partition(self, partitions: int) -> int:
+        """Give the partition it lives in, the same for every node: where the jobs of its concurrency key are."""
+        return keys.partition_of_key(self.job.concurrency_key or self.id, partitions)
 
     def fields(self) -> dict[str, str | bytes]:
         more = dict(zip(self.job.more[::2], self.job.more[1::2], strict=True))
@@ -74,6 +78,8 @@ def schedule_cron(
     timeout: Seconds | None = None,
     expires: Seconds | None = None,
     retention: Seconds | None = None,
+    concurrency_key: str | None = None,
+    concurrency_limit: int | None = None,
 ) -> Plan[str]:
     """Register a schedule, or change the one of that id; give its id.
 
@@ -85,7 +91,8 @@ def schedule_cron(
     Raises InvalidCron, ValueError, TypeError, PayloadError or InvalidName before anything is written.
     """
     options = JobOptions(queue=queue, max_retries=max_retries, backoff=backoff, priority=priority, timeout=timeout,
-                         expires=expires, retention=retention)
+                         expires=expires, retention=retention, concurrency_key=concurrency_key,
+                         concurrency_limit=concurrency_limit)
     spec = define(
         task, id=id, args=args, kwargs=kwargs, options=options, payload_limit=space.settings.payload_limit, cron=cron,
         every=every, tz=tz, overlap=overlap, misfire=misfire, misfire_limit=misfire_limit,
@@ -100,7 +107,7 @@ def put(space: Space, specs: Sequence[ScheduleSpec], owner: str = "") -> Plan[st
     (now_ms,) = yield [calls.command("TIME", read=_time_ms)]
     steps: list[Step] = []
     for spec in specs:
-        place = space.place(spec.job.queue, partition_of(spec.id, space.partitions[spec.job.queue]))
+        place = space.place(spec.job.queue, spec.partition(space.partitions[spec.job.queue]))
         fields = spec.fields()
         flat = [word for pair in fields.items() for word in pair]
         steps.append(cron_calls.register(place, keys.queues(space.settings.namespace), spec.id, fingerprint(fields),

@@ -89,7 +89,7 @@ def test_killing_whoever_recovers_holds_recovery_up_no_longer_than_its_lease(fle
         until(lambda seen=known: not seen.issuperset(fleet.redis.zrange("rz:schedulers", 0, -1)))  # type: ignore[misc]
         began = time.monotonic()
         while fleet.client.queue_stats("default").recovered == taken_back:
-            assert time.monotonic() - began < lease_s + 1, f"recovery stood still in loop {loop}"
+            assert time.monotonic() - began < lease_s + 1.5, f"recovery stood still in loop {loop}"
         fleet.forker.kill(scheduler)
         taken_back = fleet.client.queue_stats("default").recovered
         for run in hand.claim(limit=60):
