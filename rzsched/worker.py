@@ -23,7 +23,7 @@ from rzsched.config import SchedulerSettings, WorkerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.crew import Crew
 from rzsched.declaring import declare_schedules
-from rzsched.endings import end_tasks
+from rzsched.endings import end_tasks, run_to_its_end
 from rzsched.errors import ConnectionFailed, RzschedError
 from rzsched.exchange import CredentialsRefused
 from rzsched.execution import OpeningRules, Run
@@ -295,7 +295,7 @@ def run_worker(app: App, settings: WorkerSettings, worker_id: str | None = None)
 
     Raises ConnectionFailed for refused credentials or with `wait_for_server` off, ServerUnsuitable.
     """
-    asyncio.run(_serve(app, settings, worker_id))
+    run_to_its_end(_serve(app, settings, worker_id))
     return 0
 
 
