@@ -126,6 +126,14 @@ class Chaos:
             time.sleep(0.2)
         return time.monotonic() - began
 
+    def check_occurrences(self, books: Books, hands: Hands) -> None:
+        """Hold what ran of each schedule against what the server says it fired."""
+        ran = books.figures()["occurrences"]
+        for schedule in SCHEDULES:
+            fired = self.client.get_cron(schedule).fired
+            if fired != ran[schedule]:
+                hands.complaints.append(f"schedule {schedule} fired {fired} times, and ran {ran[schedule]}")
+
     def _patiently(self, call: Any) -> Any:
         deadline = time.monotonic() + 20
         while True:
@@ -191,6 +199,7 @@ def play(kind: str, seed: int, seconds: float, folder: Path) -> Figures:
         keys_after = key_count(chaos.servers)
         chaos.stop(hands)
         books = read_books(folder, hands, dead=sum(each.dead for each in stats))
+        chaos.check_occurrences(books, hands)
     return {
         "faults": len(hands.happened), "settled_s": settled_s, **books.figures(),
         "stale_refused": sum(each.stale for each in stats), "late_taken": sum(each.late for each in stats),
