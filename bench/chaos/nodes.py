@@ -55,6 +55,7 @@ class Node:
         deadline = time.monotonic() + START_TIMEOUT_S
         while self._process.poll() is None and time.monotonic() < deadline:
             try:
+                self.redis.ping()  # it answers INFO while it still loads
                 # Another process may have taken the port at the last moment: is it ours that answers?
                 if int(self.redis.info("server")["process_id"]) == self._process.pid:
                     return True
