@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from bench.chaos.run import play
-from bench.chaos.servers import KINDS
+from bench.chaos.services import SERVICES
 from bench.figures import Target, missed
 from bench.server import ServerMissing
 
@@ -25,7 +25,7 @@ EMPTY = ("audit", "complaints", "occurrences_missing")
 def main() -> None:
     options = argparse.ArgumentParser(description=QUESTION)
     options.add_argument("--minutes", type=float, default=2.0)
-    options.add_argument("--server", choices=sorted(KINDS), default="redis")
+    options.add_argument("--server", choices=sorted(SERVICES), default="redis")
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--keep", type=Path, help="put logs and ledgers into this folder, and keep them")
     chosen = options.parse_args()

@@ -13,7 +13,7 @@ from bench.chaos.books import Happening
 from bench.chaos.plan import Fault
 from bench.chaos.processes import Slot, await_end
 from bench.chaos.proxy import Proxy
-from bench.chaos.servers import LITTLE_MEMORY, Servers, destroy_groups, on_each, stop
+from bench.chaos.servers import LITTLE_MEMORY, Servers, destroy_groups, on_each
 
 Heal = Callable[[], object]
 CHILD_END_S = 30.0
@@ -119,7 +119,7 @@ class Hands:
             self._servers.kill_primary()
             return self._servers.heal
         if kind == "stop_server":
-            return stop(self._servers)
+            return self._servers.pause_primary()
         if kind == "swallow_bytes":
             assert self._proxy is not None
             self._proxy.swallow()

@@ -18,15 +18,19 @@ START_TIMEOUT_S = 30.0
 PORT_ATTEMPTS = 5
 DURABLE: Mapping[str, str] = {"appendonly": "yes", "appendfsync": "always", "save": ""}
 """What is acknowledged is on the disk."""
+COPIED: Mapping[str, str] = {"appendonly": "yes", "appendfsync": "everysec", "save": "",
+                             "repl-diskless-sync-delay": "0"}  # fmt: skip
+"""What is acknowledged with `durability="replicated"` is in the memory of another node too."""
+MOST_PORT = 55_000
+"""A cluster's nodes talk to each other at their port and 10,000."""
 
 
 class Node:
     """A server of a kind (`bench.server.KINDS`); `settings` are its options."""
 
-    def __init__(self, kind: str, settings: Mapping[str, str], *flags: str) -> None:
+    def __init__(self, kind: str, settings: Mapping[str, str]) -> None:
         self._binary = binary_of(kind)
         self._settings = dict(settings)
-        self._flags = flags
         self.folder = Path(tempfile.mkdtemp(prefix="rzsched-chaos-"))
         self.port = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -35,6 +39,8 @@ class Node:
     def start(self) -> "Node":
         for _ in range(PORT_ATTEMPTS):
             self.port = free_port()
+            while self.port > MOST_PORT:
+                self.port = free_port()
             if self._launch():
                 return self
         raise RuntimeError(f"a server does not start; its log ends with:\n{self.log_tail()}")
@@ -48,10 +54,10 @@ class Node:
         given = {"port": str(self.port), "bind": "127.0.0.1", "dir": str(self.folder), **self._settings}
         words = [word for name, value in given.items() for word in (f"--{name}", value)]
         with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen([self._binary, *self._config(), *words, *self._flags],
-                                             stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # fmt: skip
+            self._process = subprocess.Popen([self._binary, *self._config(), *words], stdin=subprocess.DEVNULL,
+                                             stdout=log, stderr=log)  # fmt: skip
         if self.redis is None:
-            self.redis = redis.Redis(port=self.port, protocol=2, socket_timeout=10)
+            self.redis = redis.Redis(port=self.port, protocol=2, socket_timeout=5)
         deadline = time.monotonic() + START_TIMEOUT_S
         while self._process.poll() is None and time.monotonic() < deadline:
             try:
@@ -69,6 +75,17 @@ class Node:
     def _config(self) -> list[str]:
         """Give the configuration file to start with, where one is needed."""
         return []
+
+    @property
+    def is_up(self) -> bool:
+        return self._process is not None
+
+    def is_primary(self) -> bool:
+        """Say whether it serves now, and takes writes."""
+        try:
+            return self.is_up and self.redis.role()[0] == b"master"
+        except redis.RedisError:
+            return False
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None

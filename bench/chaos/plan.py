@@ -42,6 +42,13 @@ KINDS: Mapping[str, Kind] = {
     "step_clock": Kind("shifted"),
 }
 
+WITH_COPIES: Mapping[str, Kind] = {
+    **KINDS,
+    "kill_server": Kind("server", 5.0, 9.0, 3),
+    "stop_server": Kind("server", 1.0, 6.0, 2),
+}
+"""The same where another node takes over from one that is away: it needs the time to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Fault:
@@ -53,7 +60,8 @@ class Fault:
     for_s: float
 
 
-def plan(seed: int, seconds: float, targets: Mapping[str, Sequence[str]]) -> list[Fault]:
+def plan(seed: int, seconds: float, targets: Mapping[str, Sequence[str]],
+         kinds: Mapping[str, Kind] = KINDS) -> list[Fault]:
     """Draw faults for a run of that length; `targets` names who plays each role.
 
     Kinds come from a shuffled deck, so a run of a few minutes meets each. Nobody is hit by two faults at once, but
@@ -63,8 +71,8 @@ def plan(seed: int, seconds: float, targets: Mapping[str, Sequence[str]]) -> lis
     free_from: dict[str, float] = {}
     faults: list[Fault] = []
     at_s = QUIET_START_S
-    for kind in _deal(chance, targets):
-        spec = KINDS[kind]
+    for kind in _deal(chance, targets, kinds):
+        spec = kinds[kind]
         for_s = chance.uniform(spec.shortest_s, spec.longest_s)
         gap_s = chance.uniform(*GAP_S)
         names = [name for name in targets[spec.role] if free_from.get(name, 0.0) <= at_s]
@@ -78,8 +86,8 @@ def plan(seed: int, seconds: float, targets: Mapping[str, Sequence[str]]) -> lis
     return faults
 
 
-def _deal(chance: random.Random, targets: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    cards = [kind for kind, spec in KINDS.items() for _ in range(spec.cards) if targets.get(spec.role)]
+def _deal(chance: random.Random, targets: Mapping[str, Sequence[str]], kinds: Mapping[str, Kind]) -> Iterator[str]:
+    cards = [kind for kind, spec in kinds.items() for _ in range(spec.cards) if targets.get(spec.role)]
     while cards:
         deck = list(cards)
         chance.shuffle(deck)

@@ -13,11 +13,12 @@ from typing import Any
 from bench import ledger
 from bench.chaos.books import Books, read_runs
 from bench.chaos.hands import Hands, Heal
-from bench.chaos.plan import LEASE_S, Fault, plan
+from bench.chaos.plan import KINDS, LEASE_S, WITH_COPIES, Fault, plan
 from bench.chaos.processes import Slot
 from bench.chaos.producer import OTHER_QUEUE, QUEUE
 from bench.chaos.proxy import Proxy
-from bench.chaos.servers import KINDS, Servers, key_count, used_memory
+from bench.chaos.servers import Servers, key_count, used_memory
+from bench.chaos.services import SERVICES
 from bench.common import Figures
 from bench.fleet import ROOT
 from rzsched import Client
@@ -38,7 +39,7 @@ class Chaos:
     def __init__(self, kind: str, seed: int, folder: Path, stack: ExitStack) -> None:
         self._seed = seed
         self._folder = folder
-        self.servers: Servers = KINDS[kind]()
+        self.servers: Servers = SERVICES[kind]()
         stack.callback(self.servers.close)
         self._proxy = None
         if self.servers.proxied_port is not None:
@@ -91,7 +92,7 @@ class Chaos:
         targets["shifted"] = ["worker-shifted"]
         if self._proxy is not None:
             targets["proxied"] = ["worker-proxied"]
-        return plan(self._seed, seconds, targets)
+        return plan(self._seed, seconds, targets, WITH_COPIES if self.servers.copies else KINDS)
 
     def hands(self) -> Hands:
         return Hands(self.servers, self.slots, self._proxy, self._clock)

@@ -1,7 +1,7 @@
 """The kinds of server that a chaos run can be played on, all with one face."""
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -16,21 +16,26 @@ class Servers(Protocol):
     """What the faults need of a server, or of several that make one service.
 
     `primaries` are the nodes that take writes now. `kill_primary` ends one as a crash would, and `heal` starts again
-    what it ended.
+    what it ended. `pause_primary` freezes one, and gives what lets it go on. Where `copies`, another node takes over
+    from one that is away.
     """
 
     url: str
     proxied_port: int | None
+    copies: bool
 
     @property
     def primaries(self) -> list[Node]: ...
     def kill_primary(self) -> None: ...
     def heal(self) -> None: ...
+    def pause_primary(self) -> Callable[[], None]: ...
     def close(self) -> None: ...
 
 
 class OneServer:
     """A server alone; after a crash it goes on from its append-only file."""
+
+    copies = False
 
     def __init__(self, kind: str) -> None:
         self._node = Node(kind, DURABLE).start()
@@ -47,15 +52,11 @@ class OneServer:
     def heal(self) -> None:
         self._node.restart()
 
+    def pause_primary(self) -> Callable[[], None]:
+        return pause(self._node)
+
     def close(self) -> None:
         self._node.close()
-
-
-KINDS: Mapping[str, Callable[[], Servers]] = {
-    "redis": lambda: OneServer("redis"),
-    "valkey": lambda: OneServer("valkey"),
-    "redis62": lambda: OneServer("redis62"),
-}
 
 
 def on_each(servers: Servers, step: Callable[[Any], object]) -> None:
@@ -65,9 +66,8 @@ def on_each(servers: Servers, step: Callable[[Any], object]) -> None:
             step(node.redis)
 
 
-def stop(servers: Servers) -> Callable[[], None]:
-    """Freeze a primary; give what lets it go on."""
-    node = servers.primaries[0]
+def pause(node: Node) -> Callable[[], None]:
+    """Freeze a node; give what lets it go on."""
     node.signal(signal.SIGSTOP)
     return lambda: node.signal(signal.SIGCONT)
 
