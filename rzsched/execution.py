@@ -34,7 +34,8 @@ class Run:
     """A claimed job on its way through this worker.
 
     `leased_from` is the monotonic second at which its lease was surely not older than new: when the claim, or the last
-    renewal that succeeded, was sent. `stop_reason` is the first reason it was asked to stop for.
+    renewal that succeeded, was sent; the lease lasts `lease_s`. `stop_reason` is the first reason it was asked to stop
+    for.
     """
 
     place: Partition
@@ -49,6 +50,7 @@ class Run:
     context: Context | None
     key: str
     leased_from: float
+    lease_s: float
     schedule: str = ""
     scheduled_for: str = ""
     stop_reason: str = ""
@@ -56,6 +58,15 @@ class Run:
     asyncio_task: "asyncio.Task[Any] | None" = None
     timer: asyncio.TimerHandle | None = None
     ended: bool = False
+
+    def may_begin(self) -> bool:
+        """Say whether the handler may be called: nobody has asked the run to stop, and its lease has not run out.
+
+        A process that was frozen goes on here before its lease keeper has looked: the job may run elsewhere by now.
+        """
+        if not self.stop_reason and time.monotonic() - self.leased_from >= self.lease_s:
+            self.stop_reason = LOST
+        return not self.stop_reason
 
     def tell_handler(self, reason: str) -> None:
         """Set what the handler can see of its being asked to stop; any thread may."""
@@ -72,6 +83,7 @@ class OpeningRules:
 
     app: App
     state: Any
+    lease_s: float
     unknown_delay_ms: str
     unknown_grace_ms: str
     report: Callable[[str, str], None]
@@ -100,7 +112,7 @@ def open_run(rules: OpeningRules, place: Partition, claimed: Claimed, leased_fro
     except Exception as error:  # a foreign hand may have written anything into any field
         return ("DEAD", claimed.id, claimed.fence, claimed.entry, describe(error, 500), "", key_text)
     run = Run(place, claimed.id, claimed.fence, claimed.entry, claimed.attempt, task, policy, args, kwargs, context,
-              key_text, leased_from)
+              key_text, leased_from, rules.lease_s)
     if len(job) > _PLAIN_FIELDS and b"schedule_id" in job:
         run.schedule = job[b"schedule_id"].decode("utf-8", "replace")
         run.scheduled_for = (job.get(b"scheduled_for") or b"").decode("utf-8", "replace")
@@ -225,8 +237,8 @@ class in_own_context:
 
 async def call_async(run: Run) -> tuple[Any, BaseException | None]:
     """Run an async handler; give its result, or the exception that ended it."""
-    if run.stop_reason:
-        return None, asyncio.CancelledError()  # asked to stop before it began
+    if not run.may_begin():
+        return None, asyncio.CancelledError()
     try:
         coroutine = run.task.function(*run.args, **run.kwargs)
         timeout_s = run.policy.timeout_s
@@ -246,7 +258,7 @@ async def call_async(run: Run) -> tuple[Any, BaseException | None]:
 
 def call_plain(run: Run) -> tuple[Any, BaseException | None]:
     """Run a plain handler on this thread; give its result, or the exception that ended it."""
-    if run.stop_reason:
+    if not run.may_begin():
         return None, asyncio.CancelledError()
     try:
         return copy_context().run(run.task.function, *run.args, **run.kwargs), None

@@ -105,7 +105,12 @@ class Supervisor:
         may_start = False
         while not self._stopping.is_set():
             begun = time.monotonic()
-            worker_id, code = await self._run_child()
+            try:
+                worker_id, code = await self._run_child()
+            except OSError as error:  # no descriptor, no memory, no process: that may be over soon
+                _log.error("no worker process can be started: %s", error)
+                await self._pause(next(delays))
+                continue
             lived_s = time.monotonic() - begun
             has_started, may_start = may_start, True
             if self._stopping.is_set() or code == 0:
@@ -118,12 +123,17 @@ class Supervisor:
                 return
             _log.error("worker died id=%s exit=%d: its jobs go back at once", worker_id, code)
             await self._hand_back(worker_id)
-            if lived_s < STARTED_S and not self._stopping.is_set():
-                self._changed.clear()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), next(delays))
+            if lived_s < STARTED_S:
+                await self._pause(next(delays))
             else:
                 delays = backoff_delays(float("inf"), first_s=0.1, most_s=10)
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait before the next try, unless the code changes or this supervisor is told to stop."""
+        if not self._stopping.is_set():
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), seconds)
 
     async def _run_child(self) -> tuple[str, int]:
         worker_id = new_member_id()

@@ -145,7 +145,8 @@ class Worker:
 
     def _opening_rules(self, state: Any) -> OpeningRules:
         return OpeningRules(
-            app=self.app, state=state, unknown_delay_ms=str(int(self.settings.unknown_delay_s * 1000)),
+            app=self.app, state=state, lease_s=self.settings.lease_s,
+            unknown_delay_ms=str(int(self.settings.unknown_delay_s * 1000)),
             unknown_grace_ms=str(int(self.settings.unknown_grace_s * 1000)), report=self._keeper.report_progress,
         )  # fmt: skip
 

@@ -254,12 +254,12 @@ class Fleet:
 
     # ---- what happened
 
-    def ledger(self, event: str = "run", job: str | None = None) -> list[dict[str, Any]]:
-        """Give what the handlers wrote, oldest first."""
+    def ledger(self, event: str | None = "run", job: str | None = None) -> list[dict[str, Any]]:
+        """Give what the handlers wrote, oldest first; of every event where it is None."""
         if not self._ledger.exists():
             return []
         found = [json.loads(line) for line in self._ledger.read_text().splitlines()]
-        return [each for each in found if each["event"] == event and job in (None, each["job"])]
+        return [each for each in found if event in (None, each["event"]) and job in (None, each["job"])]
 
     def state(self, job_id: str) -> str:
         return str(self.client.get_job_status(job_id).state)

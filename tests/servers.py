@@ -151,6 +151,7 @@ class Server:
                 stdout=log,
                 stderr=log,
                 cwd=self.dir,
+                restore_signals=False,  # as on a full disk, a write past a size limit is then an error, no death
                 preexec_fn=die_with_parent(),  # noqa: PLW1509 - it only makes one system call
             )
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -1,0 +1,147 @@
+"""The hands that do what the plan says: each fault is done, and gives what heals it."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.chaos.books import Happening
+from bench.chaos.plan import Fault
+from bench.chaos.processes import Slot, await_end
+from bench.chaos.proxy import Proxy
+from bench.chaos.servers import LITTLE_MEMORY, Servers, destroy_groups, on_each
+
+Heal = Callable[[], object]
+CHILD_END_S = 30.0
+HALF_OPEN_S = 1.0
+"""Whoever waits for an answer that was swallowed notices that much later."""
+STEPS_S = (3600.0, -3600.0, 0.0, 300.0, -120.0)
+
+
+def nothing() -> None:
+    """Heal what needs no healing."""
+
+
+def _kill_clients(kind: str, node: Any) -> None:
+    node.client_kill_filter(_type=kind)
+
+
+class Hands:
+    """Do faults to the slots, the server and the ways between; `happened` is what was done."""
+
+    def __init__(self, servers: Servers, slots: Mapping[str, Slot], proxy: Proxy | None, clock: Path) -> None:
+        self._servers = servers
+        self._slots = slots
+        self._proxy = proxy
+        self._clock = clock
+        self._steps = 0
+        self.happened: list[Happening] = []
+        self.complaints: list[str] = []
+        """What no process may do: end by itself, or with an error."""
+
+    def do(self, fault: Fault) -> Heal:
+        """Begin a fault; give what ends it and writes down that it happened."""
+        slot = self._slots.get(fault.target)
+        if slot is not None and not slot.is_up:
+            self.complaints.append(f"{slot.name} had ended by itself")
+            slot.start()
+        pids = None if slot is None else frozenset([slot.pid, *(slot.children if slot.role == "supervisor" else [])])
+        began = time.monotonic()
+        if fault.kind in {"kill_child", "stop_child"}:
+            pids, heal = self._at_child(fault.kind, self._slots[fault.target])
+        elif slot is not None and fault.kind not in {"swallow_bytes", "step_clock"}:
+            heal = self._at_process(fault.kind, slot)
+        else:
+            heal = self._at_server(fault.kind)
+
+        def end() -> None:
+            heal()
+            kills = fault.kind.startswith("kill_") and fault.kind != "kill_server"
+            ended = began if kills and fault.kind != "kill_supervisor" else time.monotonic()
+            if fault.kind == "swallow_bytes":
+                ended += HALF_OPEN_S
+            self.happened.append(Happening(fault.kind, began, ended, pids))
+
+        return end
+
+    def _at_process(self, kind: str, slot: Slot) -> Heal:
+        if kind in {"kill_worker", "kill_scheduler"}:
+            slot.kill()
+            return slot.start
+        if kind == "kill_supervisor":
+            return self._kill_supervisor(slot)
+        if kind in {"restart_worker", "restart_supervisor"}:
+            slot.terminate()
+            return lambda: self._restart(slot)
+        os.kill(slot.pid, signal.SIGSTOP)
+        return lambda: os.kill(slot.pid, signal.SIGCONT)
+
+    def _restart(self, slot: Slot) -> None:
+        code = slot.wait()
+        if code:
+            self.complaints.append(f"{slot.name} ended with {code} when it was told to")
+        slot.start()
+
+    def _kill_supervisor(self, slot: Slot) -> Heal:
+        """Kill the parent alone: its children must notice, and end by themselves."""
+        orphans = slot.children
+        slot.kill()
+
+        def heal() -> None:
+            slot.start()
+            for pid in orphans:
+                if not await_end(pid, CHILD_END_S):
+                    self.complaints.append(f"a child of {slot.name} goes on without its parent")
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
+        return heal
+
+    def _at_child(self, kind: str, slot: Slot) -> tuple[frozenset[int], Heal]:
+        children = slot.children
+        if not children:
+            return frozenset(), nothing
+        pid = children[0]
+        os.kill(pid, signal.SIGKILL if kind == "kill_child" else signal.SIGSTOP)
+
+        def go_on() -> None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+        return frozenset([pid]), nothing if kind == "kill_child" else go_on
+
+    def _at_server(self, kind: str) -> Heal:
+        if kind == "kill_server":
+            self._servers.kill_primary()
+            return self._servers.heal
+        if kind == "stop_server":
+            return self._servers.pause_primary()
+        if kind == "swallow_bytes":
+            assert self._proxy is not None
+            self._proxy.swallow()
+            return self._proxy.pass_on
+        if kind == "refuse_writes":
+            on_each(self._servers, lambda node: node.config_set("maxmemory", LITTLE_MEMORY))
+            return lambda: on_each(self._servers, lambda node: node.config_set("maxmemory", "0"))
+        if kind == "step_clock":
+            self._steps += 1
+            self._set_clock(STEPS_S[self._steps % len(STEPS_S)])
+        elif kind == "flush_scripts":
+            on_each(self._servers, lambda node: node.script_flush())
+        elif kind == "kill_clients":
+            for type_ in ("normal", "pubsub"):
+                on_each(self._servers, partial(_kill_clients, type_))
+        elif kind == "destroy_groups":
+            on_each(self._servers, destroy_groups)
+        else:
+            raise ValueError(f"nobody knows how to do {kind}")
+        return nothing
+
+    def _set_clock(self, off_s: float) -> None:
+        new = self._clock.with_suffix(".new")
+        new.write_text(str(off_s))
+        new.replace(self._clock)
