@@ -207,6 +207,7 @@ async def test_batches_wait_once_and_concurrent_calls_share_a_wait(own_server: O
 async def test_closing_waits_for_what_still_waits(own_server: OwnServer) -> None:
     master = own_server(*MASTER)
     client = AsyncClient(master.url, durability="replicated", settings=SHORT)
+    await client.schedule_job("t", durability="memory")
     waiting = asyncio.ensure_future(client.schedule_job("t"))
     with raw(master) as link:
         await asyncio.to_thread(until, lambda: link.info("clients")["blocked_clients"], "the wait")
