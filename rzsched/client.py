@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -11,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import redis
 
 from rzsched import calls, dead_letters, limits, operations, schedules
-from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
+from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Durability, Seconds, seconds
 from rzsched.connect import LinkSettings, SyncLink
 from rzsched.errors import JobCancelled, JobFailed, JobNotFound
 from rzsched.exchange import TRANSPORT, translate
@@ -24,6 +25,11 @@ T = TypeVar("T")
 WATCH_S = 10.0
 """How long a waiter trusts the server to tell it, before it looks again."""
 BROKEN_S = 0.1
+
+
+def client_settings(namespace: str, durability: Durability | None, settings: ClientSettings | None) -> ClientSettings:
+    settings = settings or ClientSettings(namespace=namespace)
+    return settings if durability is None else replace(settings, durability=durability)
 
 
 def outcome(status: JobStatus) -> Any:
@@ -47,12 +53,12 @@ class Client:
     """Schedule jobs and look after them. It needs no task code: a task's name or a task will do.
 
     Threads may share a client, and a forked child may go on using its parent's. Connections are made when
-    they are first needed.
+    they are first needed. `durability` is what the calls wait for that don't say their own.
     """
 
     def __init__(self, url: str | None = None, namespace: str = DEFAULT_NAMESPACE, *,
-                 settings: ClientSettings | None = None) -> None:
-        self.space = Space(settings or ClientSettings(namespace=namespace))
+                 durability: Durability | None = None, settings: ClientSettings | None = None) -> None:
+        self.space = Space(client_settings(namespace, durability, settings))
         chosen = self.space.settings
         self._link = SyncLink(
             url or os.environ.get("RZSCHED_URL") or DEFAULT_URL,

@@ -3,7 +3,8 @@
 Each call of an exchange has its own outcome, so that calls of several callers may travel together. A call stays
 open, and is sent again, while it surely did not run: nothing was sent yet, the server knew its script not, or it
 refused for a reason that passes (LOADING, READONLY). Where an answer was lost on the way the call may have run:
-only one that is `repeatable` is then sent again, the others fail.
+only one that is `repeatable` is then sent again, the others fail. A call that is to be durable stays open until its
+wait has been answered too (see `durability`).
 """
 
 import copy
@@ -26,6 +27,7 @@ from redis.exceptions import (
 )
 
 from rzsched.calls import Argument, Call, Enqueue, enqueue
+from rzsched.durability import MARK, Barrier, Durably, Kept
 from rzsched.errors import ConnectionFailed, RzschedError, ServerUnsuitable, one_line
 from rzsched.job import Prepared
 from rzsched.keys import Partition
@@ -53,10 +55,13 @@ class Write(NamedTuple):
     jobs: list[Prepared]
 
 
-Step = Call[Any] | Enqueue | Write
+PlainStep = Call[Any] | Enqueue | Write
+Step = PlainStep | Durably[PlainStep]
 
 
 def as_call(step: Step) -> Call[Any]:
+    if isinstance(step, Durably):
+        step = step.step
     if isinstance(step, Write):
         step = enqueue(step.partition, step.jobs)
     return step.call() if isinstance(step, Enqueue) else step
@@ -135,12 +140,14 @@ class Exchange:
         self._calls = [as_call(step) for step in steps]
         self._where = where
         self._open = list(range(len(self._calls)))
+        self._barrier = Barrier({index: step for index, step in enumerate(steps) if isinstance(step, Durably)})
         self.outcomes: list[Any] = [None] * len(self._calls)
         """Each call's answer, or the exception that it raises."""
         self.refusal: Exception | None = None
         """Why calls did not run at the last try."""
         self.sent = False
-        self.wants_scripts = False
+        # Behind a script that turns out not to be there a whole wait would be in vain.
+        self.wants_scripts = self._barrier.stands
 
     @property
     def done(self) -> bool:
@@ -149,6 +156,7 @@ class Exchange:
     def begin(self) -> None:
         """Prepare for one try at the server."""
         self.refusal, self.sent = None, False
+        self._barrier.begin()
 
     def parcels(self) -> Iterator[tuple[list[int | None], bytes]]:
         """Pack what is to be sent now, each parcel with the calls that its replies belong to (None: to no call).
@@ -176,12 +184,16 @@ class Exchange:
                 yield None, pack_command(("SCRIPT", "LOAD", script(name).text))
         for index in calls:
             yield index, pack_command(self._calls[index].command())
+        for sign, command in self._barrier.lines(calls):
+            yield sign, pack_command(command)
 
     def take(self, index: int | None, reply: Any) -> None:
         """Settle a call by its reply; one that did not run stays open."""
         if index is None:
             return
-        if isinstance(reply, NoScriptError):
+        if index < 0:
+            self._take_wait(index, reply)
+        elif isinstance(reply, NoScriptError):
             self.wants_scripts, self.refusal = True, reply
         elif isinstance(reply, Exception) and is_passing(reply):
             self.refusal = reply
@@ -189,9 +201,32 @@ class Exchange:
             self._settle(index, translate(reply, self._where))
         else:
             try:
-                self._settle(index, self._calls[index].read(reply))
+                answer = self._calls[index].read(reply)
             except Exception as error:  # a foreign value in a key; the other calls are not to blame
-                self._settle(index, error)
+                return self._settle(index, error)
+            if not self._barrier.hold(index, answer):
+                self._settle(index, answer)
+
+    def _take_wait(self, sign: int, reply: Any) -> None:
+        """Settle the durable calls that ran; where the server could not wait out, they are open as before."""
+        if sign == MARK:
+            self._barrier.marked(reply)
+        elif isinstance(reply, Exception) and is_passing(reply):
+            self.refusal = reply
+            self._drop_held(reply)
+        else:
+            for index, kept in self._barrier.met(reply).items():
+                self._settle(index, kept)
+
+    def _drop_held(self, error: Exception) -> None:
+        """Settle what ran and may not run twice without its wait; the rest runs again, with one."""
+        for index, answer in self._barrier.answers.items():
+            if not self._calls[index].repeatable:
+                self._settle(index, self._unkept(answer, error))
+        self._barrier.begin()
+
+    def _unkept(self, answer: Any, error: Exception) -> Kept:
+        return Kept(answer, f"the wait was cut off: {translate(error, self._where)}")
 
     def _settle(self, index: int, outcome: Any) -> None:
         self.outcomes[index] = outcome
@@ -199,6 +234,7 @@ class Exchange:
 
     def lost(self, error: Exception) -> None:
         """Fail what may have run and may not run twice, now that the answers are lost."""
+        self._drop_held(error)
         if self.sent:
             self._fail([index for index in self._open if not self._calls[index].repeatable], error)
 
@@ -208,4 +244,7 @@ class Exchange:
 
     def _fail(self, indexes: list[int], error: Exception) -> None:
         for index in indexes:
-            self._settle(index, translate(error, self._where))
+            # It ran once, at least: the caller learns what it made.
+            known = self._barrier.known
+            kept = self._unkept(known[index], error) if index in known else translate(error, self._where)
+            self._settle(index, kept)

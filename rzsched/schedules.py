@@ -10,11 +10,12 @@ from datetime import datetime
 from typing import Any
 
 from rzsched import calls, cron_calls, keys
-from rzsched.config import Seconds
+from rzsched.config import Durability, Seconds
 from rzsched.cron_answers import CronStatus, read_cron
 from rzsched.errors import CronNotFound
 from rzsched.exchange import Step
 from rzsched.job import JobOptions, Prepared, TaskLike, prepare
+from rzsched.keeping import Placed, hold_to, keep, wait_for
 from rzsched.keys import Partition
 from rzsched.names import check_schedule_id
 from rzsched.options import run_at_text
@@ -80,15 +81,17 @@ def schedule_cron(
     retention: Seconds | None = None,
     concurrency_key: str | None = None,
     concurrency_limit: int | None = None,
+    durability: Durability | None = None,
 ) -> Plan[str]:
     """Register a schedule, or change the one of that id; give its id.
 
     An unchanged definition never moves the next instant, so every node may call this at its start. `cron` has five
     fields, or six with seconds first; `every` is an interval in seconds, counted from `start`, else from the epoch.
     A new schedule does not fire before its first instant. What the job options leave open the task says, as for
-    `schedule_job`.
+    `schedule_job`. `durability` is that of the definition; what it fires is as durable as the server makes it.
 
-    Raises InvalidCron, ValueError, TypeError, PayloadError or InvalidName before anything is written.
+    Raises InvalidCron, ValueError, TypeError, PayloadError or InvalidName before anything is written, NotDurable (with
+    the schedule's id) as `schedule_job` does.
     """
     options = JobOptions(queue=queue, max_retries=max_retries, backoff=backoff, priority=priority, timeout=timeout,
                          expires=expires, retention=retention, concurrency_key=concurrency_key,
@@ -98,22 +101,25 @@ def schedule_cron(
         every=every, tz=tz, overlap=overlap, misfire=misfire, misfire_limit=misfire_limit,
         misfire_window=misfire_window, jitter=jitter, start=start, end=end, dst_gap=dst_gap, dst_fold=dst_fold,
     )  # fmt: skip
-    return put(space, [spec])
+    return put(space, [spec], durability=durability)
 
 
-def put(space: Space, specs: Sequence[ScheduleSpec], owner: str = "") -> Plan[str]:
+def put(space: Space, specs: Sequence[ScheduleSpec], owner: str = "",
+        durability: Durability | None = None) -> Plan[str]:
     """Register schedules; give the last one's id. First instants follow from the server's time, not this host's."""
+    wait = yield from wait_for(space, durability)
     yield from register(space, {spec.job.queue for spec in specs})
     (now_ms,) = yield [calls.command("TIME", read=_time_ms)]
-    steps: list[Step] = []
+    steps: list[Placed] = []
     for spec in specs:
         place = space.place(spec.job.queue, spec.partition(space.partitions[spec.job.queue]))
         fields = spec.fields()
         flat = [word for pair in fields.items() for word in pair]
-        steps.append(cron_calls.register(place, keys.queues(space.settings.namespace), spec.id, fingerprint(fields),
-                                         spec.timing.next_after(now_ms), owner, flat))
+        steps.append((place, cron_calls.register(place, keys.queues(space.settings.namespace), spec.id,
+                                                 fingerprint(fields), spec.timing.next_after(now_ms), owner, flat)))
     if steps:
-        yield steps
+        _, lack = yield from keep(space, wait, steps)
+        hold_to([spec.id for spec in specs], lack)
     return specs[-1].id if specs else ""
 
 
@@ -233,15 +239,18 @@ def resume_cron(space: Space, schedule_id: str) -> Plan[None]:
     _there(schedule_id, status)
 
 
-def trigger_cron(space: Space, schedule_id: str) -> Plan[str]:
+def trigger_cron(space: Space, schedule_id: str, *, durability: Durability | None = None) -> Plan[str]:
     """Run a schedule's job now, beside its plan; give the job's id. Raises CronNotFound.
 
     Unless the schedule allows overlap it waits for the occurrence that runs. It also works on a paused schedule.
     """
+    wait = yield from wait_for(space, durability)
     place = yield from _find(space, schedule_id)
-    (written,) = yield [cron_calls.trigger(place, schedule_id, "triggered", [""])]
+    call = cron_calls.trigger(place, schedule_id, "triggered", [""])
+    (written,), lack = yield from keep(space, wait, [(place, call)])
     if not written:
         raise CronNotFound(schedule_id)
+    hold_to([written[0][0]], lack)
     return str(written[0][0])
 
 
@@ -254,7 +263,8 @@ def remove_cron(space: Space, schedule_id: str) -> Plan[None]:
     _there(schedule_id, (yield [cron_calls.unregister(place, schedule_id)])[0])
 
 
-def backfill_cron(space: Space, schedule_id: str, start: datetime | float, end: datetime | float) -> Plan[list[str]]:
+def backfill_cron(space: Space, schedule_id: str, start: datetime | float, end: datetime | float, *,
+                  durability: Durability | None = None) -> Plan[list[str]]:
     """Run the occurrences of a range of the past, both ends included; give the ids of the jobs made for it.
 
     They run oldest first, one after the other unless the schedule allows overlap. An instant whose job is still
@@ -263,6 +273,7 @@ def backfill_cron(space: Space, schedule_id: str, start: datetime | float, end: 
     start_ms, end_ms = int(run_at_text(start, None) or 0), int(run_at_text(end, None) or 0)
     if start_ms > end_ms:
         raise ValueError("start must not be after end")
+    wait = yield from wait_for(space, durability)
     place = yield from _find(space, schedule_id)
     (found,) = yield from _read(space, [(place, schedule_id)])
     (now_ms,) = yield [calls.command("TIME", read=_time_ms)]
@@ -273,10 +284,12 @@ def backfill_cron(space: Space, schedule_id: str, start: datetime | float, end: 
         raise ValueError(f"the range holds more than {MOST_BACKFILL} instants: cut it into parts")
     ids: list[str] = []
     for first in range(0, len(instants), 200):
-        (written,) = yield [cron_calls.trigger(place, schedule_id, "backfilled", instants[first : first + 200])]
+        call = cron_calls.trigger(place, schedule_id, "backfilled", instants[first : first + 200])
+        (written,), lack = yield from keep(space, wait, [(place, call)])
         if written is None:
             raise CronNotFound(schedule_id)
         ids += [job_id for job_id, what in written if what != "KNOWN"]
+        hold_to(ids, lack)
     return ids
 
 

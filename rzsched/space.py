@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from rzsched import calls, keys
 from rzsched.config import ClientSettings
+from rzsched.durability import Wait
 from rzsched.exchange import Step
 from rzsched.job import Prepared
 from rzsched.keys import Partition
@@ -24,6 +25,8 @@ class Space:
 
     settings: ClientSettings
     partitions: dict[str, int] = field(default_factory=dict)
+    fsync: Wait | None = None
+    """How this server tells that its append-only file is on disk, once a client has asked (see `keeping`)."""
 
     def place(self, queue: str, number: int) -> Partition:
         return keys.partition(self.settings.namespace, queue, number)
