@@ -1,10 +1,14 @@
 """Run calls over redis-py, sync or async; redis-py's own exceptions do not leave this module.
 
 A link tries again, with backoff and jitter, what `exchange` says may be sent again. It never leaves a half-read
-connection in its pool, so no answer can reach another caller.
+connection in its pool, so no answer can reach another caller. Where a server was away, refused to serve or is the
+master no more, the link drops all its idle connections and counts up its `epoch`: whoever holds a connection of its own
+from an earlier epoch (a subscription, a blocking read) makes a new one.
 """
 
 import asyncio
+import contextlib
+import math
 import random
 import time
 from collections.abc import Iterator, Sequence
@@ -16,7 +20,7 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from rzsched import embedded
+from rzsched import embedded, sentinel
 from rzsched.errors import ServerUnsuitable
 from rzsched.exchange import (
     FITNESS_QUESTIONS,
@@ -28,12 +32,22 @@ from rzsched.exchange import (
     check_fitness,
     translate,
 )
-from rzsched.urls import check_url, describe_url
+from rzsched.urls import check_url, describe_url, is_sentinel
+
+FAILOVER_S = 10.0
+"""How long a call goes on trying while sentinels make another server the master."""
+SILENCE_S = 5.0
+"""How long a server behind sentinels may take to answer: a master that stands still gives no other sign."""
+LOOK_S = 2.0
+"""How often a link in use asks its sentinels where the master is."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """How patient a link is. `retry_s` bounds how long it goes on trying; 0 leaves retrying to its owner."""
+    """How patient a link is. `retry_s` bounds how long it goes on trying; 0 leaves retrying to its owner.
+
+    Otherwise it tries at least twice, since the first try may have met a connection that leads nowhere.
+    """
 
     connect_timeout_s: float = 3.0
     command_timeout_s: float | None = 15.0
@@ -51,13 +65,17 @@ def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -
         yield delay
 
 
-def _pool_arguments(settings: LinkSettings) -> dict[str, Any]:
+def _pool_arguments(url: str, settings: LinkSettings, said: dict[str, Any]) -> dict[str, Any]:
+    timeout_s = settings.command_timeout_s
+    if is_sentinel(url):
+        timeout_s = min(timeout_s or SILENCE_S, SILENCE_S)
     return {
-        "socket_timeout": settings.command_timeout_s,
+        "socket_timeout": timeout_s,
         "socket_connect_timeout": settings.connect_timeout_s,
         "socket_keepalive": True,
         "retry": Retry(NoBackoff(), 0),
         "max_connections": settings.max_connections,
+        **said,
     }
 
 
@@ -65,25 +83,81 @@ _ANSWER_FORM = {"protocol": 2, "decode_responses": False}
 """What the readers of answers rely on: no option in a URL may change it."""
 
 
+def make_pool(url: str, settings: LinkSettings) -> Any:
+    """Make a pool of blocking connections to what a URL names."""
+    arguments = _pool_arguments(url, settings, {})
+    if is_sentinel(url):
+        pool: Any = sentinel.master_pool(url, arguments)
+    else:
+        pool = redis.ConnectionPool.from_url(embedded.resolve(url), **arguments)
+    pool.connection_kwargs.update(_ANSWER_FORM)
+    return pool
+
+
+async def make_async_pool(url: str, settings: LinkSettings, said: dict[str, Any]) -> Any:
+    """Make a pool of asyncio connections to what a URL names."""
+    arguments = _pool_arguments(url, settings, said)
+    if is_sentinel(url):
+        pool: Any = sentinel.async_master_pool(url, arguments)
+    else:
+        if url.startswith("embedded:"):
+            # Starting an embedded server takes a moment, which the loop should not stand still for.
+            url = await asyncio.to_thread(embedded.resolve, url)
+        pool = redis.asyncio.ConnectionPool.from_url(url, **arguments)
+    pool.connection_kwargs.update(_ANSWER_FORM, **said)
+    return pool
+
+
 class _Persistence:
     """Whether and when to try again, for one exchange."""
 
-    def __init__(self, retry_s: float, where: str) -> None:
-        self._delays = backoff_delays(retry_s)
+    def __init__(self, settings: LinkSettings, url: str, where: str) -> None:
+        self._retry_s = settings.retry_s
+        self._fails_over = is_sentinel(url)
+        self._delays = backoff_delays(math.inf)
         self._where = where
+        self._begun_s = time.monotonic()
+        self._tries = 0
 
     def delay_after(self, exchange: Exchange, error: Exception | None) -> float | None:
         """Say how long to wait before the next try; None: it is over, and every call has its outcome."""
+        self._tries += 1
         if error is not None:
             exchange.lost(error)
         failure = error or exchange.refusal
         if exchange.done or failure is None:
             return None
-        hopeless = isinstance(translate(failure, self._where), CredentialsRefused | ServerUnsuitable)
-        delay = None if hopeless else next(self._delays, None)
+        delay = self._delay(failure)
         if delay is None:
             exchange.give_up(failure)
         return delay
+
+    def _delay(self, failure: Exception) -> float | None:
+        if not self._retry_s or isinstance(translate(failure, self._where), CredentialsRefused | ServerUnsuitable):
+            return None
+        patient = self._fails_over and not isinstance(failure, sentinel.NoMaster)
+        left_s = self._begun_s + (FAILOVER_S if patient else self._retry_s) - time.monotonic()
+        if left_s <= 0 and self._tries > 1:
+            return None
+        return min(next(self._delays), max(left_s, 0.01))
+
+
+class _Sight:
+    """When a link last asked where the master is."""
+
+    def __init__(self, url: str) -> None:
+        self._look_at_s = 0.0 if is_sentinel(url) else math.inf
+
+    def is_due(self) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return False
+        # Sentinels that do not answer hold callers up: those are asked less often.
+        self._look_at_s = now_s + LOOK_S * 5
+        return True
+
+    def seen(self) -> None:
+        self._look_at_s = time.monotonic() + LOOK_S
 
 
 def _raise_first(outcomes: list[Any]) -> list[Any]:
@@ -102,13 +176,13 @@ class SyncLink:
         self._settings = settings
         self._pool: Any = None
         self._fit = False
+        self._sight = _Sight(url)
+        self.epoch = 0
 
     @property
     def pool(self) -> Any:
         if self._pool is None:
-            pool = redis.ConnectionPool.from_url(embedded.resolve(self._url), **_pool_arguments(self._settings))
-            pool.connection_kwargs.update(_ANSWER_FORM)
-            self._pool = pool
+            self._pool = make_pool(self._url, self._settings)
         return self._pool
 
     def execute(self, steps: Sequence[Step]) -> list[Any]:
@@ -118,17 +192,34 @@ class SyncLink:
     def outcomes(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip; give each one's answer, or the exception it ends with."""
         exchange = Exchange(steps, self.where)
-        persistence = _Persistence(self._settings.retry_s, self.where)
+        persistence = _Persistence(self._settings, self._url, self.where)
         while not exchange.done:
             failure = self._try(exchange)
+            if failure is not None or exchange.refused:
+                self._move_on()
             delay = persistence.delay_after(exchange, failure)
             if delay is not None:
-                self.pool.disconnect(inuse_connections=False)  # the others are likely dead too, or a demoted server's
                 time.sleep(delay)
         return exchange.outcomes
 
+    def _move_on(self) -> None:
+        """Leave all connections behind: those that idle are likely dead too, or a demoted server's."""
+        self.epoch += 1
+        self._fit = False
+        if self._pool is not None:
+            self._pool.disconnect(inuse_connections=False)
+
+    def look(self) -> None:
+        """Find out, now and then, whether the master has moved."""
+        if self._pool is not None and self._sight.is_due():
+            with contextlib.suppress(*FOREIGN):  # else the master may serve on while its sentinels are away
+                if self._pool.has_moved():
+                    self._move_on()
+                self._sight.seen()
+
     def _try(self, exchange: Exchange) -> Exception | None:
         exchange.begin()
+        self.look()
         try:
             self._attempt(exchange)
         except FOREIGN as error:
@@ -147,6 +238,8 @@ class SyncLink:
             connection.disconnect()
             raise
         finally:
+            if exchange.refused:
+                connection.disconnect()  # what does not serve now may never: the next one may reach another server
             self.pool.release(connection)
 
     def _talk(self, connection: Any, exchange: Exchange) -> None:
@@ -171,7 +264,9 @@ class SyncLink:
         self._fit = True
 
     def close(self) -> None:
-        if self._pool is not None:
+        if isinstance(self._pool, sentinel.MasterPool):
+            self._pool.close_all()
+        elif self._pool is not None:
             self._pool.disconnect()
 
 
@@ -185,10 +280,12 @@ class AsyncLink:
         self._pool: Any = None
         self._listener_pool: Any = None
         self._fit = False
+        self._sight = _Sight(url)
+        self.epoch = 0
 
     async def pool(self) -> Any:
         if self._pool is None:
-            pool = await self._make_pool({})
+            pool = await make_async_pool(self._url, self._settings, {})
             self._pool = self._pool or pool
         return self._pool
 
@@ -199,18 +296,9 @@ class AsyncLink:
         cancellation: a cancelled waiter would wait on.
         """
         if self._listener_pool is None:
-            pool = await self._make_pool({"socket_timeout": None})
+            pool = await make_async_pool(self._url, self._settings, {"socket_timeout": None})
             self._listener_pool = self._listener_pool or pool
         return self._listener_pool
-
-    async def _make_pool(self, said: dict[str, Any]) -> Any:
-        url = self._url
-        if url.startswith("embedded:"):
-            # Starting an embedded server takes a moment, which the loop should not stand still for.
-            url = await asyncio.to_thread(embedded.resolve, url)
-        pool = redis.asyncio.ConnectionPool.from_url(url, **_pool_arguments(self._settings))
-        pool.connection_kwargs.update(_ANSWER_FORM, **said)
-        return pool
 
     async def execute(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip and give their answers. Raises ConnectionFailed or ServerUnsuitable."""
@@ -219,18 +307,34 @@ class AsyncLink:
     async def outcomes(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip; give each one's answer, or the exception it ends with."""
         exchange = Exchange(steps, self.where)
-        persistence = _Persistence(self._settings.retry_s, self.where)
+        persistence = _Persistence(self._settings, self._url, self.where)
         while not exchange.done:
             failure = await self._try(exchange)
+            if failure is not None or exchange.refused:
+                await self._move_on()
             delay = persistence.delay_after(exchange, failure)
             if delay is not None:
-                pool = await self.pool()
-                await pool.disconnect(inuse_connections=False)
                 await asyncio.sleep(delay)
         return exchange.outcomes
 
+    async def _move_on(self) -> None:
+        """Leave all connections behind: those that idle are likely dead too, or a demoted server's."""
+        self.epoch += 1
+        self._fit = False
+        if self._pool is not None:
+            await self._pool.disconnect(inuse_connections=False)
+
+    async def look(self) -> None:
+        """Find out, now and then, whether the master has moved."""
+        if self._pool is not None and self._sight.is_due():
+            with contextlib.suppress(*FOREIGN):  # else the master may serve on while its sentinels are away
+                if await self._pool.has_moved():
+                    await self._move_on()
+                self._sight.seen()
+
     async def _try(self, exchange: Exchange) -> Exception | None:
         exchange.begin()
+        await self.look()
         try:
             await self._attempt(exchange)
         except FOREIGN as error:
@@ -251,6 +355,8 @@ class AsyncLink:
             await connection.disconnect(nowait=True)
             raise
         finally:
+            if exchange.refused:
+                await connection.disconnect(nowait=True)
             await pool.release(connection)
 
     async def _talk(self, connection: Any, exchange: Exchange) -> None:
@@ -276,5 +382,7 @@ class AsyncLink:
 
     async def aclose(self) -> None:
         for pool in (self._pool, self._listener_pool):
-            if pool is not None:
+            if isinstance(pool, sentinel.AsyncMasterPool):
+                await pool.close_all()
+            elif pool is not None:
                 await pool.disconnect()

@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 import redis
-import redis.asyncio
 
 from rzsched import calls, execution, keys
 from rzsched.app import App
@@ -30,6 +29,7 @@ from rzsched.execution import OpeningRules, Run
 from rzsched.job import DEFAULT_MAX_RETRIES
 from rzsched.keys import Partition
 from rzsched.lease import LeaseKeeper, WorkerCard
+from rzsched.listening import listening
 from rzsched.members import new_member_id
 from rzsched.posts import Post
 from rzsched.pump import Pump
@@ -182,13 +182,12 @@ class Worker:
         delays = backoff_delays(float("inf"))
         while True:
             try:
-                connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
-                async with connections.pubsub(ignore_subscribe_messages=True) as listener:
+                async with listening(self._link) as listener:
                     await listener.subscribe(channel, *(place.gate_channel for place in self._pump.posts))
                     self._pump.look_at_all()
                     delays = backoff_delays(float("inf"))
                     while True:
-                        message = await listener.get_message(timeout=5)
+                        message = await listener.next()
                         if message:
                             self._hear(message["channel"].decode(), message["data"].decode("utf-8", "replace"))
             except (redis.RedisError, OSError, RzschedError) as error:
