@@ -8,156 +8,17 @@ from an earlier epoch (a subscription, a blocking read) makes a new one.
 
 import asyncio
 import contextlib
-import math
-import random
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-import redis
-import redis.asyncio
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+from rzsched import sentinel
+from rzsched.exchange import FITNESS_QUESTIONS, FOREIGN, IN_BAND, Exchange, Step, check_fitness
+from rzsched.patience import Persistence, Sight, backoff_delays
+from rzsched.pools import LinkSettings, make_async_pool, make_pool
+from rzsched.urls import check_url, describe_url
 
-from rzsched import embedded, sentinel
-from rzsched.errors import ServerUnsuitable
-from rzsched.exchange import (
-    FITNESS_QUESTIONS,
-    FOREIGN,
-    IN_BAND,
-    CredentialsRefused,
-    Exchange,
-    Step,
-    check_fitness,
-    translate,
-)
-from rzsched.urls import check_url, describe_url, is_sentinel
-
-FAILOVER_S = 10.0
-"""How long a call goes on trying while sentinels make another server the master."""
-SILENCE_S = 5.0
-"""How long a server behind sentinels may take to answer: a master that stands still gives no other sign."""
-LOOK_S = 2.0
-"""How often a link in use asks its sentinels where the master is."""
-
-
-@dataclass(frozen=True, slots=True)
-class LinkSettings:
-    """How patient a link is. `retry_s` bounds how long it goes on trying; 0 leaves retrying to its owner.
-
-    Otherwise it tries at least twice, since the first try may have met a connection that leads nowhere.
-    """
-
-    connect_timeout_s: float = 3.0
-    command_timeout_s: float | None = 15.0
-    retry_s: float = 1.0
-    max_connections: int = 1000
-
-
-def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -> Iterator[float]:
-    """Yield jittered waits that grow from `first_s` to `most_s`, until they add up to `total_s`."""
-    spent, step = 0.0, first_s
-    while spent < total_s:
-        delay = step * random.uniform(0.5, 1.5)
-        spent += delay
-        step = min(step * 2, most_s)
-        yield delay
-
-
-def _pool_arguments(url: str, settings: LinkSettings, said: dict[str, Any]) -> dict[str, Any]:
-    timeout_s = settings.command_timeout_s
-    if is_sentinel(url):
-        timeout_s = min(timeout_s or SILENCE_S, SILENCE_S)
-    return {
-        "socket_timeout": timeout_s,
-        "socket_connect_timeout": settings.connect_timeout_s,
-        "socket_keepalive": True,
-        "retry": Retry(NoBackoff(), 0),
-        "max_connections": settings.max_connections,
-        **said,
-    }
-
-
-_ANSWER_FORM = {"protocol": 2, "decode_responses": False}
-"""What the readers of answers rely on: no option in a URL may change it."""
-
-
-def make_pool(url: str, settings: LinkSettings) -> Any:
-    """Make a pool of blocking connections to what a URL names."""
-    arguments = _pool_arguments(url, settings, {})
-    if is_sentinel(url):
-        pool: Any = sentinel.master_pool(url, arguments)
-    else:
-        pool = redis.ConnectionPool.from_url(embedded.resolve(url), **arguments)
-    pool.connection_kwargs.update(_ANSWER_FORM)
-    return pool
-
-
-async def make_async_pool(url: str, settings: LinkSettings, said: dict[str, Any]) -> Any:
-    """Make a pool of asyncio connections to what a URL names."""
-    arguments = _pool_arguments(url, settings, said)
-    if is_sentinel(url):
-        pool: Any = sentinel.async_master_pool(url, arguments)
-    else:
-        if url.startswith("embedded:"):
-            # Starting an embedded server takes a moment, which the loop should not stand still for.
-            url = await asyncio.to_thread(embedded.resolve, url)
-        pool = redis.asyncio.ConnectionPool.from_url(url, **arguments)
-    pool.connection_kwargs.update(_ANSWER_FORM, **said)
-    return pool
-
-
-class _Persistence:
-    """Whether and when to try again, for one exchange."""
-
-    def __init__(self, settings: LinkSettings, url: str, where: str) -> None:
-        self._retry_s = settings.retry_s
-        self._fails_over = is_sentinel(url)
-        self._delays = backoff_delays(math.inf)
-        self._where = where
-        self._begun_s = time.monotonic()
-        self._tries = 0
-
-    def delay_after(self, exchange: Exchange, error: Exception | None) -> float | None:
-        """Say how long to wait before the next try; None: it is over, and every call has its outcome."""
-        self._tries += 1
-        if error is not None:
-            exchange.lost(error)
-        failure = error or exchange.refusal
-        if exchange.done or failure is None:
-            return None
-        delay = self._delay(failure)
-        if delay is None:
-            exchange.give_up(failure)
-        return delay
-
-    def _delay(self, failure: Exception) -> float | None:
-        if not self._retry_s or isinstance(translate(failure, self._where), CredentialsRefused | ServerUnsuitable):
-            return None
-        patient = self._fails_over and not isinstance(failure, sentinel.NoMaster)
-        left_s = self._begun_s + (FAILOVER_S if patient else self._retry_s) - time.monotonic()
-        if left_s <= 0 and self._tries > 1:
-            return None
-        return min(next(self._delays), max(left_s, 0.01))
-
-
-class _Sight:
-    """When a link last asked where the master is."""
-
-    def __init__(self, url: str) -> None:
-        self._look_at_s = 0.0 if is_sentinel(url) else math.inf
-
-    def is_due(self) -> bool:
-        now_s = time.monotonic()
-        if now_s < self._look_at_s:
-            return False
-        # Sentinels that do not answer hold callers up: those are asked less often.
-        self._look_at_s = now_s + LOOK_S * 5
-        return True
-
-    def seen(self) -> None:
-        self._look_at_s = time.monotonic() + LOOK_S
+__all__ = ["AsyncLink", "LinkSettings", "SyncLink", "backoff_delays"]
 
 
 def _raise_first(outcomes: list[Any]) -> list[Any]:
@@ -176,7 +37,7 @@ class SyncLink:
         self._settings = settings
         self._pool: Any = None
         self._fit = False
-        self._sight = _Sight(url)
+        self._sight = Sight(url)
         self.epoch = 0
 
     @property
@@ -192,7 +53,7 @@ class SyncLink:
     def outcomes(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip; give each one's answer, or the exception it ends with."""
         exchange = Exchange(steps, self.where)
-        persistence = _Persistence(self._settings, self._url, self.where)
+        persistence = Persistence(self._settings.retry_s, self._url, self.where)
         while not exchange.done:
             failure = self._try(exchange)
             if failure is not None or exchange.refused:
@@ -280,7 +141,7 @@ class AsyncLink:
         self._pool: Any = None
         self._listener_pool: Any = None
         self._fit = False
-        self._sight = _Sight(url)
+        self._sight = Sight(url)
         self.epoch = 0
 
     async def pool(self) -> Any:
@@ -307,7 +168,7 @@ class AsyncLink:
     async def outcomes(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip; give each one's answer, or the exception it ends with."""
         exchange = Exchange(steps, self.where)
-        persistence = _Persistence(self._settings, self._url, self.where)
+        persistence = Persistence(self._settings.retry_s, self._url, self.where)
         while not exchange.done:
             failure = await self._try(exchange)
             if failure is not None or exchange.refused:

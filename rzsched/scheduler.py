@@ -25,7 +25,7 @@ from rzsched.config import SchedulerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError, ServerUnsuitable
-from rzsched.exchange import CredentialsRefused
+from rzsched.exchange import CredentialsRefused, OutOfMemory
 from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
 from rzsched.listening import Listener, listening
@@ -51,6 +51,10 @@ FIRING_GAP_S = 0.01
 HERD_PAUSE_S = 0.01
 """A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
 Notice = Callable[[Partition, Recovered], None]
+
+
+def is_lasting(error: Exception) -> bool:
+    return isinstance(error, CredentialsRefused | ServerUnsuitable) and not isinstance(error, OutOfMemory)
 
 
 def is_fire_due(promotion: Promotion) -> bool:
@@ -106,7 +110,7 @@ class Scheduler:
                     pause = self._settings.lease_s / 3
                     self._say_reachable()
                 except Exception as error:
-                    if not self._has_served and isinstance(error, CredentialsRefused | ServerUnsuitable):
+                    if not self._has_served and is_lasting(error):
                         raise  # waiting would not make the server or the password another one
                     self._say_unreachable(error)
                     pause = next(delays)

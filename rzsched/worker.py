@@ -21,10 +21,10 @@ from rzsched.calls import Outcome, Recovered
 from rzsched.config import SchedulerSettings, WorkerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.crew import Crew
-from rzsched.declaring import declare_schedules
+from rzsched.declaring import declare_again, declare_schedules
 from rzsched.endings import end_tasks
 from rzsched.errors import ConnectionFailed, RzschedError
-from rzsched.exchange import CredentialsRefused
+from rzsched.exchange import CredentialsRefused, OutOfMemory
 from rzsched.execution import OpeningRules, Run
 from rzsched.job import DEFAULT_MAX_RETRIES
 from rzsched.keys import Partition
@@ -211,7 +211,7 @@ class Worker:
                 return True
             except CredentialsRefused:
                 raise  # waiting would not make them right
-            except ConnectionFailed as error:
+            except (ConnectionFailed, OutOfMemory) as error:
                 if not self.settings.wait_for_server:
                     raise
                 if not said:
@@ -224,8 +224,10 @@ class Worker:
     async def _join(self) -> None:
         """Learn the partitions of the queues and make them ready."""
         registry, queues = keys.queues(self.app.namespace), dict(self.settings.queues)
-        await self._link.execute([calls.command("HSETNX", registry, queue, 1, read=int) for queue in queues])
-        counts = await self._link.execute([calls.command("HGET", registry, queue, read=int) for queue in queues])
+        counts = await self._link.execute([calls.command("HGET", registry, queue, read=_count) for queue in queues])
+        if not all(counts):  # looked at first: a full server refuses even to write what is there
+            await self._link.execute([calls.command("HSETNX", registry, queue, 1, read=int) for queue in queues])
+            counts = await self._link.execute([calls.command("HGET", registry, queue, read=_count) for queue in queues])
         for (queue, weight), count in zip(queues.items(), counts, strict=True):
             for number in range(count):
                 place = keys.partition(self.app.namespace, queue, number)
@@ -235,9 +237,8 @@ class Worker:
             for task in self.app.tasks.values()
         ]
         await self._link.execute([calls.join(place, self.settings.lease_s, tasks) for place in self._pump.posts])
-        if not self._declared:
-            await declare_schedules(self.app)
-            self._declared = True
+        await (declare_again if self._declared else declare_schedules)(self.app)
+        self._declared = True
 
     # ---- ending
 
@@ -287,6 +288,10 @@ class Worker:
             await asyncio.wait(waited, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             kicked.cancel()
         hurried.cancel()
+
+
+def _count(answer: bytes | None) -> int:
+    return int(answer or 0)
 
 
 def run_worker(app: App, settings: WorkerSettings, worker_id: str | None = None) -> int:

@@ -61,7 +61,7 @@ class Sentinel:
 class Watched:
     """Two servers, one the replica of the other, and the sentinels that watch them."""
 
-    def __init__(self, kind: str, *, password: str = "", sentinel_password: str = "", options: tuple[str, ...] = ()) -> None:
+    def __init__(self, kind: str, *options: str, password: str = "", sentinel_password: str = "") -> None:
         self._stack = ExitStack()
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rz-sentinel-")))
         self._password, self._sentinel_password = password, sentinel_password
@@ -104,7 +104,7 @@ class Watched:
         if not known or told["flags"] != "master":
             return False
         master, replica = self._told(self.master), self._told(self.replica)
-        return master["role"] == "master" and replica["role"] == "slave" and replica["master_link_status"] == "up"
+        return bool(master["role"] == "master" and replica.get("master_link_status") == "up")
 
     def _told(self, server: Server) -> dict[str, Any]:
         with self.raw(server) as raw:
