@@ -3,6 +3,7 @@
 -- ARGV: now_ms count [name value]... : value '' removes
 -- Returns CONFIGURED
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/occurrences.lua

@@ -10,6 +10,7 @@
 --   only what was not plainly settled: STALE, LATE (a late success taken), REPEATED (settled before) or DEAD; gate
 --   is what holds up further jobs: PAUSED, FULL, RATED (see claim) or ''
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/occurrences.lua

@@ -22,7 +22,7 @@ from rzsched.space import Plan, Space
 
 P = ParamSpec("P")
 T = TypeVar("T")
-WATCH_S = 10.0
+WATCH_S = 5.0
 """How long a waiter trusts the server to tell it, before it looks again."""
 BROKEN_S = 0.1
 

@@ -43,8 +43,8 @@ FOREIGN = (redis.RedisError, OSError, EOFError)
 IN_BAND = (ResponseError, AuthenticationError, BusyLoadingError)
 """What is raised for a reply that was read whole."""
 _PASSING = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
-_PASSING_STARTS = ("UNBLOCKED ", "BUSY ")
-_PASSING_SIGNS = ("-READONLY ", "-MASTERDOWN ", "-LOADING ")
+_PASSING_STARTS = ("UNBLOCKED ", "BUSY ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ")
+_PASSING_SIGNS = ("-READONLY ", "-MASTERDOWN ", "-LOADING ", "-MISCONF ", "-NOREPLICAS ")
 _NO_AUTH = ("NOAUTH", "WRONGPASS", "invalid username-password", "invalid password", "Authentication required")
 
 
@@ -71,6 +71,10 @@ class CredentialsRefused(ConnectionFailed):
     """Report that the server is there and does not accept the user name or password."""
 
 
+class OutOfMemory(ServerUnsuitable):
+    """Report that the server's memory is full: it takes nothing new until workers have freed some, or it gets more."""
+
+
 def is_passing(error: Exception) -> bool:
     """Say whether the server refused a call, unrun, for a reason that will be over soon."""
     # Inside a script Redis 6.2 wraps the error of a command into one of its own.
@@ -88,13 +92,25 @@ def translate(error: Exception, where: str) -> RzschedError:
         return CredentialsRefused(f"redis at {where} refused the user name or password: check the server URL")
     if isinstance(error, NoPermissionError):
         return CredentialsRefused(f"redis at {where} does not permit this user a command: {one_line(text, 120)}")
+    if "MISCONF " in text:
+        return ConnectionFailed(
+            f"redis at {where} can't save its data to disk and refuses writes (MISCONF): look at its log and the "
+            "free space of its disk"
+        )
+    if "NOREPLICAS " in text:
+        return ConnectionFailed(
+            f"redis at {where} refuses writes, its replicas are fewer than min-replicas-to-write: look after them"
+        )
     if isinstance(error, NoScriptError) or is_passing(error):
         return ConnectionFailed(f"redis at {where} can't serve yet: {one_line(text, 120)}")
     if isinstance(error, TRANSPORT):
         reason = one_line(text, 160) or type(error).__name__
         return ConnectionFailed(f"can't reach redis at {where} ({reason}): is the server running, is the URL right?")
     if isinstance(error, OutOfMemoryError) or "OOM command not allowed" in text:
-        return ServerUnsuitable(f"redis at {where} is out of memory (maxmemory) and refused the write: add memory")
+        return OutOfMemory(
+            f"redis at {where} is out of memory (maxmemory) and refused the write: raise maxmemory, or let workers "
+            "finish what waits"
+        )
     return ServerUnsuitable(f"redis at {where} refused a command: {one_line(text, 200)}")
 
 
@@ -152,6 +168,11 @@ class Exchange:
     @property
     def done(self) -> bool:
         return not self._open
+
+    @property
+    def refused(self) -> bool:
+        """Say whether the server does not serve now; where it only lacks scripts it does."""
+        return self.refusal is not None and not isinstance(self.refusal, NoScriptError)
 
     def begin(self) -> None:
         """Prepare for one try at the server."""

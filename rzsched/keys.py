@@ -101,6 +101,11 @@ def queues(namespace: str) -> str:
     return f"{namespace}:queues"
 
 
+def apps(namespace: str) -> str:
+    """Set of the Apps whose schedules have been declared: one that misses here was forgotten by the server."""
+    return f"{namespace}:apps"
+
+
 def workers(namespace: str) -> str:
     """Sorted set of worker -> the server's ms at which it counts as gone."""
     return f"{namespace}:workers"

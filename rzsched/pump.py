@@ -254,7 +254,8 @@ class Pump:
             entries.setdefault(delivery.place, []).extend(delivery.entries)
         parts: list[Part] = []
         for place in entries:
-            limit = 0 if self.closing else min(max(self.free, 0), MOST_CLAIMED)
+            # While cut off from its leases a worker begins nothing: what the read brought goes back.
+            limit = min(max(self.free, 0), MOST_CLAIMED) if self._may_claim() and not self.closing else 0
             self.free -= limit
             parts.append((self.posts[place], [], limit))
         steps = [

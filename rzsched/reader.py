@@ -21,9 +21,9 @@ from rzsched.errors import RzschedError
 from rzsched.exchange import translate
 from rzsched.keys import GROUP, Partition
 
-BLOCK_S = 5.0
+BLOCK_S = 2.0
 """How long one read blocks; a half-open connection is noticed this much later, plus a grace."""
-GRACE_S = 5.0
+GRACE_S = 3.0
 UNBLOCK_S = 2.0
 
 
@@ -47,6 +47,7 @@ class BlockingReader:
         self._consumer = consumer
         self._connection: Any = None
         self._client_id: int | None = None
+        self._epoch = 0
         self._done = asyncio.Event()
         self._done.set()
 
@@ -56,6 +57,9 @@ class BlockingReader:
         command = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1, "BLOCK", int(BLOCK_S * 1000), "STREAMS",
                    *streams, *(">" for _ in streams))  # fmt: skip
         try:
+            await self._link.look()
+            if self._connection is not None and self._epoch != self._link.epoch:
+                await self._drop()  # the link has left that server, where nothing may ever come
             if self._connection is None:
                 await self._connect()
             connection = self._connection
@@ -63,9 +67,11 @@ class BlockingReader:
             await connection.send_command(*command)
             reply = await connection.read_response(timeout=BLOCK_S + GRACE_S)
         except ResponseError as error:
-            if str(error).startswith(("NOGROUP", "UNBLOCKED")):
+            if str(error).startswith("NOGROUP"):
                 raise GroupsGone from None
             await self._drop()  # a demoted server says READONLY: the next connection may reach another one
+            if str(error).startswith("UNBLOCKED"):  # the stream is gone, or the server has been demoted
+                raise GroupsGone from None
             raise translate(error, self._link.where) from None
         except (redis.RedisError, OSError) as error:
             await self._drop()
@@ -75,6 +81,7 @@ class BlockingReader:
         return [_delivery(streams[stream.decode()], stream.decode(), entries) for stream, entries in reply or []]
 
     async def _connect(self) -> None:
+        self._epoch = self._link.epoch
         pool = await self._link.pool()
         connection = pool.make_connection()
         await connection.connect()

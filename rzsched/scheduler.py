@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import redis
-import redis.asyncio
 
 from rzsched import calls, cron_calls, keys
 from rzsched.calls import Attendance, Promotion, Recovered
@@ -26,9 +25,10 @@ from rzsched.config import SchedulerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError, ServerUnsuitable
-from rzsched.exchange import CredentialsRefused
+from rzsched.exchange import CredentialsRefused, OutOfMemory
 from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
+from rzsched.listening import Listener, listening
 from rzsched.members import new_member_id, share_of
 from rzsched.recovery import recover
 
@@ -43,12 +43,18 @@ TIMER_S = 0.0015
 """The loop's timers are rounded up to whole ms. So the last bit is slept on this thread, which runs no handlers."""
 BREAK_S = 1.5
 """A look at a partition that comes so much later than it should: this process stood still, or the server was away."""
+ANSWER_S = 5.0
+"""What a scheduler asks takes some ms, however busy the server is: a longer silence is a dead connection."""
 ENOUGH_READY = 2_000
 FIRING_GAP_S = 0.01
 """Schedules that follow each other more closely than this are fired together; one by itself is fired to the ms."""
 HERD_PAUSE_S = 0.01
 """A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
 Notice = Callable[[Partition, Recovered], None]
+
+
+def is_lasting(error: Exception) -> bool:
+    return isinstance(error, CredentialsRefused | ServerUnsuitable) and not isinstance(error, OutOfMemory)
 
 
 def is_fire_due(promotion: Promotion) -> bool:
@@ -75,12 +81,12 @@ class Scheduler:
         self._namespace = namespace
         self._settings = settings
         self._notice = notice
-        self._link = AsyncLink(url, LinkSettings(command_timeout_s=10, retry_s=0, max_connections=32))
+        self._link = AsyncLink(url, LinkSettings(command_timeout_s=ANSWER_S, retry_s=0, max_connections=32))
         self._posts: dict[Partition, _Post] = {}
         self._stopping = asyncio.Event()
         self._regroup = asyncio.Event()
         self._regroup_channel = keys.regroup_channel(namespace)
-        self._listener: Any = None
+        self._listener: Listener | None = None
         self._reachable = True
         self._has_served = False
         self._watch = Watch(settings.idle_s + BREAK_S)
@@ -104,7 +110,7 @@ class Scheduler:
                     pause = self._settings.lease_s / 3
                     self._say_reachable()
                 except Exception as error:
-                    if not self._has_served and isinstance(error, CredentialsRefused | ServerUnsuitable):
+                    if not self._has_served and is_lasting(error):
                         raise  # waiting would not make the server or the password another one
                     self._say_unreachable(error)
                     pause = next(delays)
@@ -246,14 +252,13 @@ class Scheduler:
         delays = backoff_delays(float("inf"))
         while True:
             try:
-                connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
-                async with connections.pubsub(ignore_subscribe_messages=True) as listener:
+                async with listening(self._link) as listener:
                     await listener.subscribe(self._regroup_channel)
                     self._listener = listener
                     await self._subscribe_all(listener)
                     delays = backoff_delays(float("inf"))
                     while True:
-                        message = await listener.get_message(timeout=5)
+                        message = await listener.next()
                         if message is not None:
                             self._hear(message)
             except (redis.RedisError, OSError, RzschedError) as error:
@@ -261,7 +266,7 @@ class Scheduler:
                 _log.debug("scheduler listens again: %s", type(error).__name__)
                 await asyncio.sleep(next(delays))
 
-    async def _subscribe_all(self, listener: Any) -> None:
+    async def _subscribe_all(self, listener: Listener) -> None:
         channels = [place.wake_channel for place in self._posts]
         if channels:
             await listener.subscribe(*channels)

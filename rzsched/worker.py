@@ -14,7 +14,6 @@ import time
 from typing import Any
 
 import redis
-import redis.asyncio
 
 from rzsched import calls, execution, keys
 from rzsched.app import App
@@ -22,14 +21,15 @@ from rzsched.calls import Outcome, Recovered
 from rzsched.config import SchedulerSettings, WorkerSettings
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.crew import Crew
-from rzsched.declaring import declare_schedules
+from rzsched.declaring import declare_again, declare_schedules
 from rzsched.endings import end_tasks, run_to_its_end
 from rzsched.errors import ConnectionFailed, RzschedError
-from rzsched.exchange import CredentialsRefused
+from rzsched.exchange import CredentialsRefused, OutOfMemory
 from rzsched.execution import OpeningRules, Run
 from rzsched.job import DEFAULT_MAX_RETRIES
 from rzsched.keys import Partition
 from rzsched.lease import LeaseKeeper, WorkerCard
+from rzsched.listening import listening
 from rzsched.members import new_member_id
 from rzsched.posts import Post
 from rzsched.pump import Pump
@@ -183,13 +183,12 @@ class Worker:
         delays = backoff_delays(float("inf"))
         while True:
             try:
-                connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
-                async with connections.pubsub(ignore_subscribe_messages=True) as listener:
+                async with listening(self._link) as listener:
                     await listener.subscribe(channel, *(place.gate_channel for place in self._pump.posts))
                     self._pump.look_at_all()
                     delays = backoff_delays(float("inf"))
                     while True:
-                        message = await listener.get_message(timeout=5)
+                        message = await listener.next()
                         if message:
                             self._hear(message["channel"].decode(), message["data"].decode("utf-8", "replace"))
             except (redis.RedisError, OSError, RzschedError) as error:
@@ -213,7 +212,7 @@ class Worker:
                 return True
             except CredentialsRefused:
                 raise  # waiting would not make them right
-            except ConnectionFailed as error:
+            except (ConnectionFailed, OutOfMemory) as error:
                 if not self.settings.wait_for_server:
                     raise
                 if not said:
@@ -226,8 +225,10 @@ class Worker:
     async def _join(self) -> None:
         """Learn the partitions of the queues and make them ready."""
         registry, queues = keys.queues(self.app.namespace), dict(self.settings.queues)
-        await self._link.execute([calls.command("HSETNX", registry, queue, 1, read=int) for queue in queues])
-        counts = await self._link.execute([calls.command("HGET", registry, queue, read=int) for queue in queues])
+        counts = await self._link.execute([calls.command("HGET", registry, queue, read=_count) for queue in queues])
+        if not all(counts):  # looked at first: a full server refuses even to write what is there
+            await self._link.execute([calls.command("HSETNX", registry, queue, 1, read=int) for queue in queues])
+            counts = await self._link.execute([calls.command("HGET", registry, queue, read=_count) for queue in queues])
         for (queue, weight), count in zip(queues.items(), counts, strict=True):
             for number in range(count):
                 place = keys.partition(self.app.namespace, queue, number)
@@ -237,9 +238,8 @@ class Worker:
             for task in self.app.tasks.values()
         ]
         await self._link.execute([calls.join(place, self.settings.lease_s, tasks) for place in self._pump.posts])
-        if not self._declared:
-            await declare_schedules(self.app)
-            self._declared = True
+        await (declare_again if self._declared else declare_schedules)(self.app)
+        self._declared = True
 
     # ---- ending
 
@@ -289,6 +289,10 @@ class Worker:
             await asyncio.wait(waited, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             kicked.cancel()
         hurried.cancel()
+
+
+def _count(answer: bytes | None) -> int:
+    return int(answer or 0)
 
 
 def run_worker(app: App, settings: WorkerSettings, worker_id: str | None = None) -> int:
