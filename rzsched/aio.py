@@ -15,11 +15,12 @@ from rzsched import calls, dead_letters, limits, operations, schedules
 from rzsched.calls import Enqueued
 from rzsched.client import BROKEN_S, WATCH_S, outcome
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
-from rzsched.connect import AsyncLink, LinkSettings
+from rzsched.connect import LinkSettings
 from rzsched.errors import JobNotFound
 from rzsched.exchange import TRANSPORT, Step, Write, own_copy, translate
 from rzsched.job import Prepared
 from rzsched.keys import Partition
+from rzsched.links import AnyAsyncLink, async_link
 from rzsched.space import Plan, Space
 from rzsched.urls import check_url
 
@@ -50,7 +51,7 @@ class Postman:
     simply not there any more when the answer comes. Each caller gets its own answer or its own error.
     """
 
-    def __init__(self, link: AsyncLink, chunk: int) -> None:
+    def __init__(self, link: AnyAsyncLink, chunk: int) -> None:
         self.link = link
         self._chunk = chunk
         self._loop = asyncio.get_running_loop()
@@ -166,7 +167,7 @@ class AsyncClient:
             for other in list(self._postmen):
                 if other.is_closed():  # a loop that ended without `aclose`: let its connections go with it
                     self._postmen.pop(other, None)
-            found = (os.getpid(), Postman(AsyncLink(self._url, self._link_settings), self.space.settings.chunk))
+            found = (os.getpid(), Postman(async_link(self._url, self._link_settings), self.space.settings.chunk))
             self._postmen[loop] = found
         return found[1]
 

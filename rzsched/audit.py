@@ -162,7 +162,7 @@ def _id_of(values: Any) -> bytes:
 def _gather_pending(found: _Seen, priority: int) -> Plan[None]:
     """Find pending entries whose stream entry is gone; the others are met in the stream itself."""
     stream, start = found.place.ready[priority], "-"
-    (groups,) = yield [calls.command("XINFO", "GROUPS", stream, read=list)]
+    (groups,) = yield [calls.command("XINFO", "GROUPS", stream, read=list, route=stream)]
     if keys.GROUP.encode() not in {part for group in groups for part in _flat(group) if isinstance(part, bytes)}:
         return
     while True:

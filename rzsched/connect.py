@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from rzsched import embedded
+from rzsched.calls import Argument
 from rzsched.errors import ServerUnsuitable
 from rzsched.exchange import (
     FITNESS_QUESTIONS,
@@ -86,7 +87,7 @@ class _Persistence:
         return delay
 
 
-def _raise_first(outcomes: list[Any]) -> list[Any]:
+def raise_first(outcomes: list[Any]) -> list[Any]:
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
@@ -111,50 +112,66 @@ class SyncLink:
             self._pool = pool
         return self._pool
 
+    def listener_pool(self) -> Any:
+        """Give the pool for subscriptions; its connections have the timeouts of all others."""
+        return self.pool
+
     def execute(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip and give their answers. Raises ConnectionFailed or ServerUnsuitable."""
-        return _raise_first(self.outcomes(steps))
+        return raise_first(self.outcomes(steps))
 
     def outcomes(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip; give each one's answer, or the exception it ends with."""
         exchange = Exchange(steps, self.where)
         persistence = _Persistence(self._settings.retry_s, self.where)
         while not exchange.done:
-            failure = self._try(exchange)
+            failure = self.attempt(exchange)
             delay = persistence.delay_after(exchange, failure)
             if delay is not None:
-                self.pool.disconnect(inuse_connections=False)  # the others are likely dead too, or a demoted server's
+                self.drop_idle()
                 time.sleep(delay)
         return exchange.outcomes
 
-    def _try(self, exchange: Exchange) -> Exception | None:
-        exchange.begin()
+    def drop_idle(self) -> None:
+        """Close the connections nobody uses, after one has failed: they are likely dead too, or a demoted server's."""
+        self.pool.disconnect(inuse_connections=False)
+
+    def attempt(self, exchange: Exchange) -> Exception | None:
+        """Try once; give what went wrong on the way."""
         try:
-            self._attempt(exchange)
+            for _ in self.conversation(exchange):
+                pass
         except FOREIGN as error:
             return error
         return None
 
-    def _attempt(self, exchange: Exchange) -> None:
+    def conversation(self, exchange: Exchange) -> Iterator[None]:
+        """Try once, in two steps, so that several servers may work at a time: send all, then read the answers."""
+        exchange.begin()
         connection = self.pool.get_connection()
         try:
             if not self._fit:
                 self._check_fitness(connection)
-            self._talk(connection, exchange)
+            asked = self._send(connection, exchange)
+            yield
+            self._receive(connection, exchange, asked)
             if exchange.wants_scripts:
-                self._talk(connection, exchange)
+                self._receive(connection, exchange, self._send(connection, exchange))
         except BaseException:
             connection.disconnect()
             raise
         finally:
             self.pool.release(connection)
 
-    def _talk(self, connection: Any, exchange: Exchange) -> None:
+    def _send(self, connection: Any, exchange: Exchange) -> list[int | None]:
         asked = []
         for indexes, parcel in exchange.parcels():
             asked += indexes
             exchange.sent = True
             connection.send_packed_command([parcel], check_health=False)
+        return asked
+
+    def _receive(self, connection: Any, exchange: Exchange, asked: list[int | None]) -> None:
         for index in asked:
             exchange.take(index, self._read(connection))
 
@@ -203,6 +220,13 @@ class AsyncLink:
             self._listener_pool = self._listener_pool or pool
         return self._listener_pool
 
+    async def at(self, route: Argument) -> "AsyncLink":
+        """Give the link to the server that holds a key: for what must stay on one connection."""
+        return self
+
+    def doubt(self) -> None:
+        """Hear that a server was not what it seemed to be; here there is no other."""
+
     async def _make_pool(self, said: dict[str, Any]) -> Any:
         url = self._url
         if url.startswith("embedded:"):
@@ -214,22 +238,27 @@ class AsyncLink:
 
     async def execute(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip and give their answers. Raises ConnectionFailed or ServerUnsuitable."""
-        return _raise_first(await self.outcomes(steps))
+        return raise_first(await self.outcomes(steps))
 
     async def outcomes(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip; give each one's answer, or the exception it ends with."""
         exchange = Exchange(steps, self.where)
         persistence = _Persistence(self._settings.retry_s, self.where)
         while not exchange.done:
-            failure = await self._try(exchange)
+            failure = await self.attempt(exchange)
             delay = persistence.delay_after(exchange, failure)
             if delay is not None:
-                pool = await self.pool()
-                await pool.disconnect(inuse_connections=False)
+                await self.drop_idle()
                 await asyncio.sleep(delay)
         return exchange.outcomes
 
-    async def _try(self, exchange: Exchange) -> Exception | None:
+    async def drop_idle(self) -> None:
+        """Close the connections nobody uses, after one has failed: they are likely dead too, or a demoted server's."""
+        pool = await self.pool()
+        await pool.disconnect(inuse_connections=False)
+
+    async def attempt(self, exchange: Exchange) -> Exception | None:
+        """Try once; give what went wrong on the way."""
         exchange.begin()
         try:
             await self._attempt(exchange)

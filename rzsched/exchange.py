@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import hiredis
 import redis
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
+    ClusterCrossSlotError,
     ClusterDownError,
     NoPermissionError,
     NoScriptError,
@@ -56,6 +58,16 @@ class Write(NamedTuple):
 Step = Call[Any] | Enqueue | Write
 
 
+def route_of(step: Step) -> Argument:
+    """Say which node of a cluster runs a step; see `Call.route`."""
+    return step.routed_by if isinstance(step, Call) else step.partition.base
+
+
+def settle_ids(step: Step) -> Step:
+    """Make the ids that a step still lacks, so that it stays the same one however often it is sent."""
+    return enqueue(step.partition, step.jobs) if isinstance(step, Write) else step
+
+
 def as_call(step: Step) -> Call[Any]:
     if isinstance(step, Write):
         step = enqueue(step.partition, step.jobs)
@@ -88,6 +100,8 @@ def translate(error: Exception, where: str) -> RzschedError:
     if isinstance(error, TRANSPORT):
         reason = one_line(text, 160) or type(error).__name__
         return ConnectionFailed(f"can't reach redis at {where} ({reason}): is the server running, is the URL right?")
+    if isinstance(error, AskError | ClusterCrossSlotError):
+        return ServerUnsuitable(f"redis at {where} is a node of a cluster: use a redis+cluster:// URL")
     if isinstance(error, OutOfMemoryError) or "OOM command not allowed" in text:
         return ServerUnsuitable(f"redis at {where} is out of memory (maxmemory) and refused the write: add memory")
     return ServerUnsuitable(f"redis at {where} refused a command: {one_line(text, 200)}")
@@ -131,7 +145,8 @@ def check_fitness(reply: Any, where: str) -> None:
 class Exchange:
     """The calls that travel together, and what became of each."""
 
-    def __init__(self, steps: Sequence[Step], where: str) -> None:
+    def __init__(self, steps: Sequence[Step], where: str, *, asking: bool = False) -> None:
+        self._asking = asking
         self._calls = [as_call(step) for step in steps]
         self._where = where
         self._open = list(range(len(self._calls)))
@@ -141,14 +156,21 @@ class Exchange:
         """Why calls did not run at the last try."""
         self.sent = False
         self.wants_scripts = False
+        self.redirects: dict[int, AskError] = {}
+        """Which other node of a cluster is to be asked, by call; a MovedError is one of these."""
 
     @property
     def done(self) -> bool:
         return not self._open
 
+    @property
+    def open(self) -> list[int]:
+        return list(self._open)
+
     def begin(self) -> None:
         """Prepare for one try at the server."""
         self.refusal, self.sent = None, False
+        self.redirects.clear()
 
     def parcels(self) -> Iterator[tuple[list[int | None], bytes]]:
         """Pack what is to be sent now, each parcel with the calls that its replies belong to (None: to no call).
@@ -175,6 +197,8 @@ class Exchange:
             for name in sorted({self._calls[index].script for index in calls} - {""}):
                 yield None, pack_command(("SCRIPT", "LOAD", script(name).text))
         for index in calls:
+            if self._asking:
+                yield None, pack_command(("ASKING",))
             yield index, pack_command(self._calls[index].command())
 
     def take(self, index: int | None, reply: Any) -> None:
@@ -183,6 +207,8 @@ class Exchange:
             return
         if isinstance(reply, NoScriptError):
             self.wants_scripts, self.refusal = True, reply
+        elif isinstance(reply, AskError):
+            self.redirects[index] = self.refusal = reply
         elif isinstance(reply, Exception) and is_passing(reply):
             self.refusal = reply
         elif isinstance(reply, Exception):

@@ -23,9 +23,10 @@ import msgpack
 
 from rzsched import calls, keys
 from rzsched.calls import Call, Outcome
-from rzsched.connect import LinkSettings, SyncLink
+from rzsched.connect import LinkSettings
 from rzsched.errors import RzschedError
 from rzsched.execution import CANCEL, LOST, Run
+from rzsched.links import sync_link
 
 _log = logging.getLogger("rzsched.worker")
 PROGRESS_GAP_S = 0.2
@@ -62,7 +63,7 @@ class LeaseKeeper:
         self._stop_run = stop_run
         self._regained = regained
         timeout_s = max(card.lease_s / 3, 1.0)
-        self._link = SyncLink(url, LinkSettings(min(timeout_s, 3.0), timeout_s, retry_s=0))
+        self._link = sync_link(url, LinkSettings(min(timeout_s, 3.0), timeout_s, retry_s=0))
         self.runs = runs
         self._unsettled = unsettled
         self._progressed: deque[str] = deque()

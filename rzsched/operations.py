@@ -178,7 +178,7 @@ def cancel_job(space: Space, job_id: str) -> Plan[bool]:
         raise JobNotFound(job_id)
     if status == "REQUESTED":
         channel = keys.worker_channel(space.settings.namespace, worker)
-        yield [calls.command("PUBLISH", channel, job_id, read=int)]
+        yield [calls.publish(channel, job_id)]
     return bool(status != "FINISHED")
 
 

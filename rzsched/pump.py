@@ -16,9 +16,10 @@ from typing import Any
 
 from rzsched import calls
 from rzsched.calls import Claimed, Claims, Outcome
-from rzsched.connect import AsyncLink, backoff_delays
+from rzsched.connect import backoff_delays
 from rzsched.errors import RzschedError
 from rzsched.keys import Partition
+from rzsched.links import AnyAsyncLink
 from rzsched.posts import MOST_CLAIMED, Post, look_at_cold, share_slots
 from rzsched.reader import BlockingReader, Delivery, GroupsGone
 
@@ -37,7 +38,7 @@ class Pump:
     `settled(outcomes)` is told what the server has taken: until then the leases are still to be kept.
     """
 
-    def __init__(self, link: AsyncLink, worker: str, lease_ms: int, concurrency: int, *,
+    def __init__(self, link: AnyAsyncLink, worker: str, lease_ms: int, concurrency: int, *,
                  begin: Callable[[Partition, list[Claimed], float], None],
                  note: Callable[[Partition, str, str], None],
                  may_claim: Callable[[], bool], known: Callable[[], dict[Partition, list[str]]],

@@ -23,12 +23,13 @@ import redis.asyncio
 from rzsched import calls, cron_calls, keys
 from rzsched.calls import Attendance, Promotion, Recovered
 from rzsched.config import SchedulerSettings
-from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
+from rzsched.connect import LinkSettings, backoff_delays
 from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError, ServerUnsuitable
 from rzsched.exchange import CredentialsRefused
 from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
+from rzsched.links import async_link
 from rzsched.members import new_member_id, share_of
 from rzsched.recovery import recover
 
@@ -75,7 +76,7 @@ class Scheduler:
         self._namespace = namespace
         self._settings = settings
         self._notice = notice
-        self._link = AsyncLink(url, LinkSettings(command_timeout_s=10, retry_s=0, max_connections=32))
+        self._link = async_link(url, LinkSettings(command_timeout_s=10, retry_s=0, max_connections=32))
         self._posts: dict[Partition, _Post] = {}
         self._stopping = asyncio.Event()
         self._regroup = asyncio.Event()
@@ -168,7 +169,7 @@ class Scheduler:
             await self._link.execute([
                 calls.resign(post.place, self.id),
                 # The next owner may wait for this one's lease to end.
-                calls.command("PUBLISH", post.place.wake_channel, 0, read=int),
+                calls.publish(post.place.wake_channel, 0),
             ])  # fmt: skip
         if self._listener is not None:
             with contextlib.suppress(redis.RedisError, OSError):
@@ -181,7 +182,7 @@ class Scheduler:
         with contextlib.suppress(RzschedError):  # else the heartbeat runs out by itself
             await self._link.execute([
                 calls.attend(registry, self.id),
-                calls.command("PUBLISH", self._regroup_channel, self.id, read=int),
+                calls.publish(self._regroup_channel, self.id),
             ])  # fmt: skip
         await self._link.aclose()
 

@@ -97,7 +97,7 @@ def schedule_cron(
 def put(space: Space, specs: Sequence[ScheduleSpec], owner: str = "") -> Plan[str]:
     """Register schedules; give the last one's id. First instants follow from the server's time, not this host's."""
     yield from register(space, {spec.job.queue for spec in specs})
-    (now_ms,) = yield [calls.command("TIME", read=_time_ms)]
+    (now_ms,) = yield [calls.command("TIME", read=_time_ms, route=calls.ANYWHERE)]
     steps: list[Step] = []
     for spec in specs:
         place = space.place(spec.job.queue, partition_of(spec.id, space.partitions[spec.job.queue]))
@@ -220,7 +220,7 @@ def resume_cron(space: Space, schedule_id: str) -> Plan[None]:
     status = "CHANGED"
     while status == "CHANGED":
         (found,) = yield from _read(space, [(place, schedule_id)])
-        (now_ms,) = yield [calls.command("TIME", read=_time_ms)]
+        (now_ms,) = yield [calls.command("TIME", read=_time_ms, route=calls.ANYWHERE)]
         next_ms = found.timing.next_after(now_ms)
         (status,) = yield [cron_calls.resume(place, schedule_id, found.fingerprint, next_ms)]
     _there(schedule_id, status)
@@ -258,7 +258,7 @@ def backfill_cron(space: Space, schedule_id: str, start: datetime | float, end: 
         raise ValueError("start must not be after end")
     place = yield from _find(space, schedule_id)
     (found,) = yield from _read(space, [(place, schedule_id)])
-    (now_ms,) = yield [calls.command("TIME", read=_time_ms)]
+    (now_ms,) = yield [calls.command("TIME", read=_time_ms, route=calls.ANYWHERE)]
     if end_ms > now_ms:
         raise ValueError("end must not be in the future: what is to come the schedule fires itself")
     instants = found.timing.instants(start_ms, end_ms, MOST_BACKFILL + 1)

@@ -60,7 +60,7 @@ def reregister(space: Space, queues: Iterable[str]) -> Plan[None]:
     are_new = yield [calls.command("HSETNX", registry, queue, 1, read=int) for queue in wanted]
     steps: list[Step] = [calls.command("HGET", registry, queue, read=int) for queue in wanted]
     if any(are_new):
-        steps.append(calls.command("PUBLISH", keys.regroup_channel(space.settings.namespace), "queues", read=int))
+        steps.append(calls.publish(keys.regroup_channel(space.settings.namespace), "queues"))
     answers = yield steps
     space.partitions.update(zip(wanted, answers, strict=False))
 

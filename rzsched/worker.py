@@ -20,7 +20,7 @@ from rzsched import calls, execution, keys
 from rzsched.app import App
 from rzsched.calls import Outcome, Recovered
 from rzsched.config import SchedulerSettings, WorkerSettings
-from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
+from rzsched.connect import LinkSettings, backoff_delays
 from rzsched.crew import Crew
 from rzsched.declaring import declare_schedules
 from rzsched.endings import end_tasks
@@ -30,6 +30,7 @@ from rzsched.execution import OpeningRules, Run
 from rzsched.job import DEFAULT_MAX_RETRIES
 from rzsched.keys import Partition
 from rzsched.lease import LeaseKeeper, WorkerCard
+from rzsched.links import async_link
 from rzsched.members import new_member_id
 from rzsched.posts import Post
 from rzsched.pump import Pump
@@ -50,7 +51,7 @@ class Worker:
         self.settings = settings
         self.id = worker_id or new_member_id()
         self._lease_ms = int(settings.lease_s * 1000)
-        self._link = AsyncLink(app.url, LinkSettings(command_timeout_s=max(settings.lease_s, 5.0), retry_s=0))
+        self._link = async_link(app.url, LinkSettings(command_timeout_s=max(settings.lease_s, 5.0), retry_s=0))
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
         self._declared = False
@@ -251,7 +252,7 @@ class Worker:
             await asyncio.sleep(0.1)  # other workers' jobs end without telling this one
 
     async def _nothing_left(self) -> bool:
-        steps: list[Any] = [calls.command("TIME", read=lambda answer: int(answer[0]))]
+        steps: list[Any] = [calls.command("TIME", read=lambda answer: int(answer[0]), route=calls.ANYWHERE)]
         for place in self._pump.posts:
             steps += [calls.measure(place), calls.command("ZRANGE", place.scheduled, 0, 0, "WITHSCORES", read=list)]
         try:
