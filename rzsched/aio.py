@@ -22,7 +22,7 @@ from rzsched.job import Prepared
 from rzsched.keys import Partition
 from rzsched.links import AnyAsyncLink, async_link
 from rzsched.space import Plan, Space
-from rzsched.urls import check_url
+from rzsched.urls import check_url, is_cluster
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -151,11 +151,11 @@ class AsyncClient:
 
     def __init__(self, url: str | None = None, namespace: str = DEFAULT_NAMESPACE, *,
                  settings: ClientSettings | None = None) -> None:
-        self.space = Space(settings or ClientSettings(namespace=namespace))
-        chosen = self.space.settings
+        chosen = settings or ClientSettings(namespace=namespace)
         self._url = url or os.environ.get("RZSCHED_URL") or DEFAULT_URL
         self._link_settings = LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s)
         check_url(self._url)  # here, not at the first call
+        self.space = Space(chosen, is_spread=is_cluster(self._url))
         self._postmen: dict[asyncio.AbstractEventLoop, tuple[int, Postman]] = {}
 
     @property

@@ -53,12 +53,12 @@ class Client:
 
     def __init__(self, url: str | None = None, namespace: str = DEFAULT_NAMESPACE, *,
                  settings: ClientSettings | None = None) -> None:
-        self.space = Space(settings or ClientSettings(namespace=namespace))
-        chosen = self.space.settings
+        chosen = settings or ClientSettings(namespace=namespace)
         self._link = sync_link(
             url or os.environ.get("RZSCHED_URL") or DEFAULT_URL,
             LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s),
         )
+        self.space = Space(chosen, is_spread=self._link.apart)
 
     def run(self, plan: Plan[T]) -> T:
         try:

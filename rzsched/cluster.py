@@ -185,6 +185,8 @@ def _is_hopeless(error: RzschedError | None) -> bool:
 class SyncClusterLink(_Cluster):
     """Calls over blocking connections to the nodes of a cluster; see `SyncLink`."""
 
+    apart = True
+
     def __init__(self, url: str, settings: LinkSettings) -> None:
         super().__init__(url, settings)
         self._links: dict[Address, SyncLink] = {}
@@ -265,6 +267,8 @@ def _advance(talk: Iterator[None]) -> Exception | None:
 
 class AsyncClusterLink(_Cluster):
     """Calls over asyncio connections to the nodes of a cluster, for one event loop; see `AsyncLink`."""
+
+    apart = True
 
     def __init__(self, url: str, settings: LinkSettings) -> None:
         super().__init__(url, settings)

@@ -97,6 +97,9 @@ def raise_first(outcomes: list[Any]) -> list[Any]:
 class SyncLink:
     """Calls over a pool of blocking connections. Threads may share it; after a fork the child gets its own pool."""
 
+    apart = False
+    """Whether each partition may be at a server of its own."""
+
     def __init__(self, url: str, settings: LinkSettings) -> None:
         self._url = check_url(url)
         self.where = describe_url(url)
@@ -194,6 +197,9 @@ class SyncLink:
 
 class AsyncLink:
     """Calls over a pool of asyncio connections, for one event loop."""
+
+    apart = False
+    """Whether each partition may be at a server of its own."""
 
     def __init__(self, url: str, settings: LinkSettings) -> None:
         self._url = check_url(url)

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgpack
 
@@ -154,26 +155,28 @@ class LeaseKeeper:
         ]
         steps += [self._renewal(place, here, ended.get(place, [])) for place, here in by_place.items()]
         try:
-            answers = self._link.execute(steps)
+            answers = self._link.outcomes(steps)
         except Exception as error:  # whatever it is, this thread must try again: nothing else renews
-            if self._reachable:
-                _log.warning("leases can't be renewed: %s", error)
-            self._reachable = False
-            return False
-        self._reachable = True
+            answers = [error] * len(steps)
+        failure = next((answer for answer in answers if isinstance(answer, Exception)), None)
+        if failure is not None and self._reachable:
+            _log.warning("leases can't be renewed: %s", failure)
+        self._reachable = failure is None
         self._take_answers(list(by_place.values()), answers[2:], sent)
-        was_trusted, self._trusted_from = self.is_trusted, sent
-        if not was_trusted:
-            self._regained()
-        return True
+        # In a cluster one node may be away: its runs end by their own leases, the others go on.
+        if failure is None or not all(isinstance(answer, Exception) for answer in answers):
+            was_trusted, self._trusted_from = self.is_trusted, sent
+            if not was_trusted:
+                self._regained()
+        return failure is None
 
     def _renewal(self, place: keys.Partition, runs: list[Run], ended: list[Renewal]) -> Call[object]:
         told = [(run.id, run.fence, run.entry, run.progress) for run in runs] + ended
         return calls.renew(place, self._card.worker, self._lease_ms, told)  # type: ignore[return-value]
 
-    def _take_answers(self, groups: list[list[Run]], answers: list[dict[str, str]], sent: float) -> None:
+    def _take_answers(self, groups: list[list[Run]], answers: list[Any], sent: float) -> None:
         for runs, notes in zip(groups, answers, strict=True):
-            for run in runs:
+            for run in runs if not isinstance(notes, Exception) else ():
                 note = notes.get(run.id)
                 if note != "LOST":
                     run.leased_from = sent

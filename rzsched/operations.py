@@ -17,6 +17,7 @@ from rzsched.errors import JobNotFound
 from rzsched.exchange import Write
 from rzsched.job import JobId, JobOptions, JobSpec, JobStatus, Prepared, TaskLike, prepare
 from rzsched.keys import Partition
+from rzsched.layout import read_registry
 from rzsched.names import check_queue
 from rzsched.retry import Backoff
 from rzsched.space import Plan, Space, partitions_of, register, reregister
@@ -69,7 +70,7 @@ def schedule(space: Space, task: str | TaskLike, args: Sequence[Any], kwargs: Ma
 
 
 def _schedule(space: Space, job: Prepared) -> Plan[JobId]:
-    if job.queue not in space.partitions:
+    if space.is_stale(job.queue):
         yield from register(space, [job.queue])
     answer: Enqueued
     (answer,) = yield [Write(space.choose(job), [job])]
@@ -201,16 +202,11 @@ def queue_stats(space: Space, queue: str) -> Plan[QueueStats]:
 def queues(space: Space) -> Plan[list[QueueStats]]:
     """Count what every known queue holds, by name."""
     registry = keys.queues(space.settings.namespace)
-    (known,) = yield [calls.command("HGETALL", registry, read=_sorted_names)]
+    (known,) = yield [calls.command("HGETALL", registry, read=read_registry)]
     result = []
     for queue in known:
         result.append((yield from queue_stats(space, queue)))
     return result
-
-
-def _sorted_names(answer: Any) -> list[str]:
-    names = answer.keys() if isinstance(answer, dict) else answer[::2]
-    return sorted(name.decode() for name in names)
 
 
 def workers(space: Space) -> Plan[list[WorkerInfo]]:

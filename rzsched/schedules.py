@@ -16,10 +16,11 @@ from rzsched.errors import CronNotFound
 from rzsched.exchange import Step
 from rzsched.job import JobOptions, Prepared, TaskLike, prepare
 from rzsched.keys import Partition
+from rzsched.layout import read_registry
 from rzsched.names import check_schedule_id
 from rzsched.options import run_at_text
 from rzsched.retry import Backoff
-from rzsched.schedule import Timing, check_timing, fingerprint, partition_of
+from rzsched.schedule import Timing, check_timing, fingerprint
 from rzsched.space import Plan, Space, register
 
 MOST_BACKFILL = 10_000
@@ -98,16 +99,37 @@ def put(space: Space, specs: Sequence[ScheduleSpec], owner: str = "") -> Plan[st
     """Register schedules; give the last one's id. First instants follow from the server's time, not this host's."""
     yield from register(space, {spec.job.queue for spec in specs})
     (now_ms,) = yield [calls.command("TIME", read=_time_ms, route=calls.ANYWHERE)]
+    # Where partitions are at several servers no script can see them all; see `_leave_elsewhere`.
+    registry = "" if space.is_spread else keys.queues(space.settings.namespace)
     steps: list[Step] = []
     for spec in specs:
-        place = space.place(spec.job.queue, partition_of(spec.id, space.partitions[spec.job.queue]))
+        place = space.place_of_key(spec.job.queue, spec.id)
         fields = spec.fields()
         flat = [word for pair in fields.items() for word in pair]
-        steps.append(cron_calls.register(place, keys.queues(space.settings.namespace), spec.id, fingerprint(fields),
-                                         spec.timing.next_after(now_ms), owner, flat))
+        steps.append(cron_calls.register(place, registry, spec.id, fingerprint(fields), spec.timing.next_after(now_ms),
+                                         owner, flat))
+    statuses = (yield steps) if steps else []
+    if space.is_spread:
+        new = [spec for spec, status in zip(specs, statuses, strict=True) if status == "NEW"]
+        yield from _leave_elsewhere(space, new)
+    return specs[-1].id if specs else ""
+
+
+def _leave_elsewhere(space: Space, specs: Sequence[ScheduleSpec]) -> Plan[None]:
+    """Remove schedules from where they were before their queue changed; their counts and history stay behind."""
+    places = (yield from _places(space)) if specs else []
+    asked = [
+        (place, spec.id) for spec in specs for place in places
+        if place != space.place_of_key(spec.job.queue, spec.id)
+    ]  # fmt: skip
+    if not asked:
+        return
+    found = yield [calls.command("HEXISTS", place.cron(each), "task", read=bool) for place, each in asked]
+    steps: list[Step] = [
+        cron_calls.unregister(place, each) for (place, each), there in zip(asked, found, strict=True) if there
+    ]
     if steps:
         yield steps
-    return specs[-1].id if specs else ""
 
 
 def declare(space: Space, owner: str, specs: Sequence[ScheduleSpec]) -> Plan[list[str]]:
@@ -127,13 +149,8 @@ def _time_ms(answer: Sequence[Any]) -> int:
 
 def _places(space: Space) -> Plan[list[Partition]]:
     registry = keys.queues(space.settings.namespace)
-    (counts,) = yield [calls.command("HGETALL", registry, read=_counts)]
-    return [space.place(queue, number) for queue, count in counts for number in range(count)]
-
-
-def _counts(answer: Any) -> list[tuple[str, int]]:
-    pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return sorted((queue.decode(), int(count)) for queue, count in pairs)
+    (counts,) = yield [calls.command("HGETALL", registry, read=read_registry)]
+    return [space.place(queue, number) for queue, count in counts.items() for number in range(count)]
 
 
 def _all_ids(space: Space) -> Plan[list[tuple[Partition, str]]]:

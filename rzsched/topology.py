@@ -5,7 +5,7 @@ that it is asked for anew before the next try.
 """
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -85,8 +85,8 @@ class Topology:
         self.is_doubtful = None in owners
 
 
-def slots_call() -> Call[list[Any]]:
-    return command("CLUSTER", "SLOTS", read=list, route=ANYWHERE)
+def slots_call(read: Callable[[list[Any]], list[Any]] = list) -> Call[list[Any]]:
+    return command("CLUSTER", "SLOTS", read=read, route=ANYWHERE)
 
 
 def one_slot_of_each_master(ranges: list[Any]) -> list[int]:

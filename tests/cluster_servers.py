@@ -27,7 +27,7 @@ class Node:
         self.server = server
         password = server.password
         self.redis: Any = redis.Redis(port=server.port, password=password, protocol=2, socket_timeout=10)
-        self.id = self.redis.execute_command("CLUSTER MYID").decode()
+        self.id = self.told("CLUSTER", "MYID").decode()
 
     @property
     def port(self) -> int:
@@ -101,7 +101,7 @@ class Cluster:
     @staticmethod
     def state_of(node: Node) -> str:
         told = dict(line.split(":", 1) for line in node.told("CLUSTER", "INFO").decode().splitlines() if ":" in line)
-        return told["cluster_state"]
+        return str(told["cluster_state"])
 
     def _wait(self, what: str, condition: Callable[[], Any]) -> None:
         deadline = time.monotonic() + PATIENCE_S

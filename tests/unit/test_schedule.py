@@ -19,7 +19,6 @@ from rzsched.schedule import (
     Timing,
     check_timing,
     fingerprint,
-    partition_of,
     plan_firing,
     read_timing,
     start_ms,
@@ -71,11 +70,6 @@ def test_equal_definitions_have_one_fingerprint_and_others_another() -> None:
     names = {fingerprint(timing(**said).fields()) for said in ({}, {"every": 60}, {"jitter": 1}, {"tz": "Asia/Dhaka"})}
     assert len(names) == 4
     assert fingerprint({"a": "1b=", "c": ""}) != fingerprint({"a": "1", "b": "c"})
-
-
-def test_a_schedule_has_one_partition_for_every_node() -> None:
-    assert {partition_of(f"s{n}", 4) for n in range(100)} == {0, 1, 2, 3}
-    assert partition_of("nightly", 1) == 0
 
 
 def test_an_interval_counts_from_its_start_else_from_the_epoch() -> None:
