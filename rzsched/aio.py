@@ -16,14 +16,15 @@ from rzsched import calls, dead_letters, limits, operations, schedules
 from rzsched.calls import Enqueued
 from rzsched.client import BROKEN_S, WATCH_S, client_settings, outcome
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Durability, Seconds, seconds
-from rzsched.connect import AsyncLink, LinkSettings
+from rzsched.connect import LinkSettings
 from rzsched.durability import Durably, Kept, Wait
 from rzsched.errors import JobNotFound
 from rzsched.exchange import TRANSPORT, Step, Write, own_copy, translate
 from rzsched.job import Prepared
 from rzsched.keys import Partition
+from rzsched.links import AnyAsyncLink, async_link
 from rzsched.space import Plan, Space
-from rzsched.urls import check_url
+from rzsched.urls import check_url, is_cluster
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class Postman:
     its like, and nobody else is behind them.
     """
 
-    def __init__(self, link: AsyncLink, chunk: int) -> None:
+    def __init__(self, link: AnyAsyncLink, chunk: int) -> None:
         self.link = link
         self._chunk = chunk
         self._loop = asyncio.get_running_loop()
@@ -175,11 +176,11 @@ class AsyncClient:
 
     def __init__(self, url: str | None = None, namespace: str = DEFAULT_NAMESPACE, *,
                  durability: Durability | None = None, settings: ClientSettings | None = None) -> None:
-        self.space = Space(client_settings(namespace, durability, settings))
-        chosen = self.space.settings
+        chosen = client_settings(namespace, durability, settings)
         self._url = url or os.environ.get("RZSCHED_URL") or DEFAULT_URL
         self._link_settings = LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s)
         check_url(self._url)  # here, not at the first call
+        self.space = Space(chosen, is_spread=is_cluster(self._url))
         self._postmen: dict[asyncio.AbstractEventLoop, tuple[int, Postman]] = {}
 
     @property
@@ -191,7 +192,7 @@ class AsyncClient:
             for other in list(self._postmen):
                 if other.is_closed():  # a loop that ended without `aclose`: let its connections go with it
                     self._postmen.pop(other, None)
-            found = (os.getpid(), Postman(AsyncLink(self._url, self._link_settings), self.space.settings.chunk))
+            found = (os.getpid(), Postman(async_link(self._url, self._link_settings), self.space.settings.chunk))
             self._postmen[loop] = found
         return found[1]
 

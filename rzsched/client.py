@@ -13,11 +13,12 @@ import redis
 
 from rzsched import calls, dead_letters, limits, operations, schedules
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Durability, Seconds, seconds
-from rzsched.connect import LinkSettings, SyncLink
+from rzsched.connect import LinkSettings
 from rzsched.errors import JobCancelled, JobFailed, JobNotFound
 from rzsched.exchange import TRANSPORT, translate
 from rzsched.job import JobStatus, State
 from rzsched.keys import Partition
+from rzsched.links import sync_link
 from rzsched.space import Plan, Space
 
 P = ParamSpec("P")
@@ -58,12 +59,12 @@ class Client:
 
     def __init__(self, url: str | None = None, namespace: str = DEFAULT_NAMESPACE, *,
                  durability: Durability | None = None, settings: ClientSettings | None = None) -> None:
-        self.space = Space(client_settings(namespace, durability, settings))
-        chosen = self.space.settings
-        self._link = SyncLink(
+        chosen = client_settings(namespace, durability, settings)
+        self._link = sync_link(
             url or os.environ.get("RZSCHED_URL") or DEFAULT_URL,
             LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s),
         )
+        self.space = Space(chosen, is_spread=self._link.apart)
 
     def run(self, plan: Plan[T]) -> T:
         try:
@@ -125,7 +126,7 @@ class Client:
 
     def _listen(self, place: Partition, job_id: str, until: float) -> None:
         """Return when the job ended, or when it is time to look again."""
-        listener = redis.Redis(connection_pool=self._link.pool).pubsub()  # type: ignore[no-untyped-call]
+        listener = redis.Redis(connection_pool=self._link.listener_pool()).pubsub()  # type: ignore[no-untyped-call]
         try:
             listener.subscribe(place.ended_channel)
             while (left := until - time.monotonic()) > 0:

@@ -9,10 +9,11 @@ from an earlier epoch (a subscription, a blocking read) makes a new one.
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rzsched import sentinel
+from rzsched.calls import Argument
 from rzsched.exchange import FITNESS_QUESTIONS, FOREIGN, IN_BAND, Exchange, Step, check_fitness
 from rzsched.patience import Persistence, Sight, backoff_delays
 from rzsched.pools import LinkSettings, make_async_pool, make_pool
@@ -21,7 +22,7 @@ from rzsched.urls import check_url, describe_url
 __all__ = ["AsyncLink", "LinkSettings", "SyncLink", "backoff_delays"]
 
 
-def _raise_first(outcomes: list[Any]) -> list[Any]:
+def raise_first(outcomes: list[Any]) -> list[Any]:
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
@@ -30,6 +31,9 @@ def _raise_first(outcomes: list[Any]) -> list[Any]:
 
 class SyncLink:
     """Calls over a pool of blocking connections. Threads may share it; after a fork the child gets its own pool."""
+
+    apart = False
+    """Whether each partition may be at a server of its own."""
 
     def __init__(self, url: str, settings: LinkSettings) -> None:
         self._url = check_url(url)
@@ -46,24 +50,26 @@ class SyncLink:
             self._pool = make_pool(self._url, self._settings)
         return self._pool
 
+    def listener_pool(self) -> Any:
+        """Give the pool for subscriptions; its connections have the timeouts of all others."""
+        return self.pool
+
     def execute(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip and give their answers. Raises ConnectionFailed or ServerUnsuitable."""
-        return _raise_first(self.outcomes(steps))
+        return raise_first(self.outcomes(steps))
 
     def outcomes(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip; give each one's answer, or the exception it ends with."""
         exchange = Exchange(steps, self.where)
         persistence = Persistence(self._settings.retry_s, self._url, self.where)
         while not exchange.done:
-            failure = self._try(exchange)
-            if failure is not None or exchange.refused:
-                self._move_on()
+            failure = self.attempt(exchange)
             delay = persistence.delay_after(exchange, failure)
             if delay is not None:
                 time.sleep(delay)
         return exchange.outcomes
 
-    def _move_on(self) -> None:
+    def move_on(self) -> None:
         """Leave all connections behind: those that idle are likely dead too, or a demoted server's."""
         self.epoch += 1
         self._fit = False
@@ -75,26 +81,34 @@ class SyncLink:
         if self._pool is not None and self._sight.is_due():
             with contextlib.suppress(*FOREIGN):  # else the master may serve on while its sentinels are away
                 if self._pool.has_moved():
-                    self._move_on()
+                    self.move_on()
                 self._sight.seen()
 
-    def _try(self, exchange: Exchange) -> Exception | None:
+    def attempt(self, exchange: Exchange) -> Exception | None:
+        """Try once; give what went wrong on the way."""
+        failure = None
+        try:
+            for _ in self.conversation(exchange):
+                pass
+        except FOREIGN as error:
+            failure = error
+        if failure is not None or exchange.refused:
+            self.move_on()
+        return failure
+
+    def conversation(self, exchange: Exchange) -> Iterator[None]:
+        """Try once, in two steps, so that several servers may work at a time: send all, then read the answers."""
         exchange.begin()
         self.look()
-        try:
-            self._attempt(exchange)
-        except FOREIGN as error:
-            return error
-        return None
-
-    def _attempt(self, exchange: Exchange) -> None:
         connection = self.pool.get_connection()
         try:
             if not self._fit:
                 self._check_fitness(connection)
-            self._talk(connection, exchange)
+            asked = self._send(connection, exchange)
+            yield
+            self._receive(connection, exchange, asked)
             if exchange.wants_scripts:
-                self._talk(connection, exchange)
+                self._receive(connection, exchange, self._send(connection, exchange))
         except BaseException:
             connection.disconnect()
             raise
@@ -103,12 +117,15 @@ class SyncLink:
                 connection.disconnect()  # what does not serve now may never: the next one may reach another server
             self.pool.release(connection)
 
-    def _talk(self, connection: Any, exchange: Exchange) -> None:
+    def _send(self, connection: Any, exchange: Exchange) -> list[int | None]:
         asked = []
         for indexes, parcel in exchange.parcels():
             asked += indexes
             exchange.sent = True
             connection.send_packed_command([parcel], check_health=False)
+        return asked
+
+    def _receive(self, connection: Any, exchange: Exchange, asked: list[int | None]) -> None:
         for index in asked:
             exchange.take(index, self._read(connection))
 
@@ -133,6 +150,9 @@ class SyncLink:
 
 class AsyncLink:
     """Calls over a pool of asyncio connections, for one event loop."""
+
+    apart = False
+    """Whether each partition may be at a server of its own."""
 
     def __init__(self, url: str, settings: LinkSettings) -> None:
         self._url = check_url(url)
@@ -161,24 +181,29 @@ class AsyncLink:
             self._listener_pool = self._listener_pool or pool
         return self._listener_pool
 
+    async def at(self, route: Argument) -> "AsyncLink":
+        """Give the link to the server that holds a key: for what must stay on one connection."""
+        return self
+
+    def doubt(self) -> None:
+        """Hear that a server was not what it seemed to be; here there is no other."""
+
     async def execute(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip and give their answers. Raises ConnectionFailed or ServerUnsuitable."""
-        return _raise_first(await self.outcomes(steps))
+        return raise_first(await self.outcomes(steps))
 
     async def outcomes(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip; give each one's answer, or the exception it ends with."""
         exchange = Exchange(steps, self.where)
         persistence = Persistence(self._settings.retry_s, self._url, self.where)
         while not exchange.done:
-            failure = await self._try(exchange)
-            if failure is not None or exchange.refused:
-                await self._move_on()
+            failure = await self.attempt(exchange)
             delay = persistence.delay_after(exchange, failure)
             if delay is not None:
                 await asyncio.sleep(delay)
         return exchange.outcomes
 
-    async def _move_on(self) -> None:
+    async def move_on(self) -> None:
         """Leave all connections behind: those that idle are likely dead too, or a demoted server's."""
         self.epoch += 1
         self._fit = False
@@ -190,17 +215,21 @@ class AsyncLink:
         if self._pool is not None and self._sight.is_due():
             with contextlib.suppress(*FOREIGN):  # else the master may serve on while its sentinels are away
                 if await self._pool.has_moved():
-                    await self._move_on()
+                    await self.move_on()
                 self._sight.seen()
 
-    async def _try(self, exchange: Exchange) -> Exception | None:
+    async def attempt(self, exchange: Exchange) -> Exception | None:
+        """Try once; give what went wrong on the way."""
         exchange.begin()
         await self.look()
+        failure = None
         try:
             await self._attempt(exchange)
         except FOREIGN as error:
-            return error
-        return None
+            failure = error
+        if failure is not None or exchange.refused:
+            await self.move_on()
+        return failure
 
     async def _attempt(self, exchange: Exchange) -> None:
         pool = await self.pool()

@@ -67,7 +67,7 @@ def _over_dead(space: Space, verb: str, queue: str, ids: Sequence[str] | None,
     wait = yield from wait_for(space, durability)
     places = yield from partitions_of(space, queue)
     if ids is not None:
-        return (yield from _over_named(space, verb, queue, list(ids), wait))
+        return (yield from _over_named(space, verb, queue, places, list(ids), wait))
     result = Refusals.empty()
     for place in places:
         # What dies from now on is left alone, else a job that dies at once would be replayed for ever.
@@ -88,12 +88,16 @@ def _page(space: Space, wait: Wait | None, place: Partition, call: Call[calls.Pa
     return page
 
 
-def _over_named(space: Space, verb: str, queue: str, ids: list[str], wait: Wait | None) -> Plan[Refusals]:
+def _over_named(space: Space, verb: str, queue: str, places: list[Partition], ids: list[str],
+                wait: Wait | None) -> Plan[Refusals]:
     by_place: dict[Partition, list[str]] = {}
     for job_id in ids:
         # An entry without a job record is named by its stream id.
-        named_by_stream_id = job_id.replace("-", "", 1).isdigit()
-        place = space.place(queue, 0) if named_by_stream_id else space.place_of(job_id)
+        if job_id.replace("-", "", 1).isdigit():
+            found = yield [calls.command("XRANGE", place.dead, job_id, job_id, read=bool) for place in places]
+            place = places[found.index(True)] if True in found else places[0]
+        else:
+            place = space.place_of(job_id)
         if place.queue != queue:
             raise JobNotFound(job_id)
         by_place.setdefault(place, []).append(job_id)

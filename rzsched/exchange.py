@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 import hiredis
 import redis
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
+    ClusterCrossSlotError,
     ClusterDownError,
     NoPermissionError,
     NoScriptError,
@@ -57,6 +59,20 @@ class Write(NamedTuple):
 
 PlainStep = Call[Any] | Enqueue | Write
 Step = PlainStep | Durably[PlainStep]
+
+
+def route_of(step: Step) -> Argument:
+    """Say which node of a cluster runs a step; see `Call.route`."""
+    return step.routed_by if isinstance(step, Call) else step.partition.base
+
+
+def settle_ids(step: Step) -> Step:
+    """Make the ids that a step still lacks, so that it stays the same one however often it is sent."""
+    if isinstance(step, Durably):
+        return Durably(step.partition, settle_ids(step.step), step.wait)  # type: ignore[arg-type]
+    if isinstance(step, Durably):
+        return Durably(step.partition, settle_ids(step.step), step.wait)
+    return enqueue(step.partition, step.jobs) if isinstance(step, Write) else step
 
 
 def as_call(step: Step) -> Call[Any]:
@@ -106,6 +122,8 @@ def translate(error: Exception, where: str) -> RzschedError:
     if isinstance(error, TRANSPORT):
         reason = one_line(text, 160) or type(error).__name__
         return ConnectionFailed(f"can't reach redis at {where} ({reason}): is the server running, is the URL right?")
+    if isinstance(error, AskError | ClusterCrossSlotError):
+        return ServerUnsuitable(f"redis at {where} is a node of a cluster: use a redis+cluster:// URL")
     if isinstance(error, OutOfMemoryError) or "OOM command not allowed" in text:
         return OutOfMemory(
             f"redis at {where} is out of memory (maxmemory) and refused the write: raise maxmemory, or let workers "
@@ -152,7 +170,8 @@ def check_fitness(reply: Any, where: str) -> None:
 class Exchange:
     """The calls that travel together, and what became of each."""
 
-    def __init__(self, steps: Sequence[Step], where: str) -> None:
+    def __init__(self, steps: Sequence[Step], where: str, *, asking: bool = False) -> None:
+        self._asking = asking
         self._calls = [as_call(step) for step in steps]
         self._where = where
         self._open = list(range(len(self._calls)))
@@ -164,6 +183,8 @@ class Exchange:
         self.sent = False
         # Behind a script that turns out not to be there a whole wait would be in vain.
         self.wants_scripts = self._barrier.stands
+        self.redirects: dict[int, AskError] = {}
+        """Which other node of a cluster is to be asked, by call; a MovedError is one of these."""
 
     @property
     def done(self) -> bool:
@@ -171,13 +192,18 @@ class Exchange:
 
     @property
     def refused(self) -> bool:
-        """Say whether the server does not serve now; where it only lacks scripts it does."""
-        return self.refusal is not None and not isinstance(self.refusal, NoScriptError)
+        """Say whether the server does not serve now; where it only lacks scripts, or others have the keys, it does."""
+        return self.refusal is not None and not isinstance(self.refusal, NoScriptError | AskError)
+
+    @property
+    def open(self) -> list[int]:
+        return list(self._open)
 
     def begin(self) -> None:
         """Prepare for one try at the server."""
         self.refusal, self.sent = None, False
         self._barrier.begin()
+        self.redirects.clear()
 
     def parcels(self) -> Iterator[tuple[list[int | None], bytes]]:
         """Pack what is to be sent now, each parcel with the calls that its replies belong to (None: to no call).
@@ -204,6 +230,8 @@ class Exchange:
             for name in sorted({self._calls[index].script for index in calls} - {""}):
                 yield None, pack_command(("SCRIPT", "LOAD", script(name).text))
         for index in calls:
+            if self._asking:
+                yield None, pack_command(("ASKING",))
             yield index, pack_command(self._calls[index].command())
         for sign, command in self._barrier.lines(calls):
             yield sign, pack_command(command)
@@ -216,6 +244,8 @@ class Exchange:
             self._take_wait(index, reply)
         elif isinstance(reply, NoScriptError):
             self.wants_scripts, self.refusal = True, reply
+        elif isinstance(reply, AskError):
+            self.redirects[index] = self.refusal = reply
         elif isinstance(reply, Exception) and is_passing(reply):
             self.refusal = reply
         elif isinstance(reply, Exception):

@@ -97,7 +97,7 @@ def partition_of_key(key: str, partitions: int) -> int:
 
 
 def queues(namespace: str) -> str:
-    """Hash of queue -> number of partitions."""
+    """Hash of queue -> number of partitions, and of `queue/keyed`; see `layout`."""
     return f"{namespace}:queues"
 
 

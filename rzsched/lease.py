@@ -24,10 +24,11 @@ import msgpack
 
 from rzsched import calls, keys
 from rzsched.calls import Call, Outcome
-from rzsched.connect import LinkSettings, SyncLink
+from rzsched.connect import LinkSettings
 from rzsched.errors import RzschedError
 from rzsched.exchange import OutOfMemory
 from rzsched.execution import CANCEL, LOST, Run
+from rzsched.links import sync_link
 
 _log = logging.getLogger("rzsched.worker")
 PROGRESS_GAP_S = 0.2
@@ -64,7 +65,7 @@ class LeaseKeeper:
         self._stop_run = stop_run
         self._regained = regained
         timeout_s = max(card.lease_s / 3, 1.0)
-        self._link = SyncLink(url, LinkSettings(min(timeout_s, 3.0), timeout_s, retry_s=0))
+        self._link = sync_link(url, LinkSettings(min(timeout_s, 3.0), timeout_s, retry_s=0))
         self.runs = runs
         self._unsettled = unsettled
         self._progressed: deque[str] = deque()
@@ -171,33 +172,32 @@ class LeaseKeeper:
         try:
             answers = self._execute(steps)
         except Exception as error:  # whatever it is, this thread must try again: nothing else renews
-            if self._reachable:
-                _log.warning("leases can't be renewed: %s", error)
-            self._reachable = False
-            return False
-        self._reachable = True
+            answers = [error] * len(steps)
+        failure = next((answer for answer in answers if isinstance(answer, Exception)), None)
+        if failure is not None and self._reachable:
+            _log.warning("leases can't be renewed: %s", failure)
+        self._reachable = failure is None
         self._take_answers(list(by_place.values()), answers[2:], sent)
-        was_trusted, self._trusted_from = self.is_trusted, sent
-        if not was_trusted:
-            self._regained()
-        return True
+        # In a cluster one node may be away: its runs end by their own leases, the others go on.
+        if failure is None or not all(isinstance(answer, Exception) for answer in answers):
+            was_trusted, self._trusted_from = self.is_trusted, sent
+            if not was_trusted:
+                self._regained()
+        return failure is None
 
     def _execute(self, steps: list[Call[object]]) -> list[Any]:
         outcomes = self._link.outcomes(steps)
         if isinstance(outcomes[1], OutOfMemory):
             outcomes[1] = None  # a full server may do without the card, but not without the leases
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
         return outcomes
 
     def _renewal(self, place: keys.Partition, runs: list[Run], ended: list[Renewal]) -> Call[object]:
         told = [(run.id, run.fence, run.entry, run.progress) for run in runs] + ended
         return calls.renew(place, self._card.worker, self._lease_ms, told)  # type: ignore[return-value]
 
-    def _take_answers(self, groups: list[list[Run]], answers: list[dict[str, str]], sent: float) -> None:
+    def _take_answers(self, groups: list[list[Run]], answers: list[Any], sent: float) -> None:
         for runs, notes in zip(groups, answers, strict=True):
-            for run in runs:
+            for run in runs if not isinstance(notes, Exception) else ():
                 note = notes.get(run.id)
                 if note != "LOST":
                     run.leased_from = sent

@@ -12,7 +12,7 @@ from typing import Any
 import redis
 import redis.asyncio
 
-from rzsched.connect import AsyncLink
+from rzsched.links import AnyAsyncLink
 
 QUIET_S = 2.0
 """How long a subscription may be quiet before it has to show that it lives, and how long it has for that."""
@@ -22,7 +22,7 @@ SUBSCRIBE_S = 5.0
 class Listener:
     """A subscription of a link's; whatever ends it raises what redis-py raises."""
 
-    def __init__(self, link: AsyncLink, pubsub: Any, epoch: int) -> None:
+    def __init__(self, link: AnyAsyncLink, pubsub: Any, epoch: int) -> None:
         self._link = link
         self._pubsub = pubsub
         self._epoch = epoch
@@ -53,7 +53,7 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(link: AsyncLink) -> AsyncIterator[Listener]:
+async def listening(link: AnyAsyncLink) -> AsyncIterator[Listener]:
     """Open a subscription, yet to no channel."""
     epoch = link.epoch
     connections = redis.asyncio.Redis(connection_pool=await link.listener_pool())

@@ -19,6 +19,7 @@ from rzsched.exchange import Write
 from rzsched.job import JobId, JobOptions, JobSpec, JobStatus, Prepared, TaskLike, prepare
 from rzsched.keeping import confirm, hold_to, keep, wait_for
 from rzsched.keys import Partition
+from rzsched.layout import read_registry
 from rzsched.names import check_queue
 from rzsched.retry import Backoff
 from rzsched.space import Plan, Space, partitions_of, register, reregister
@@ -75,7 +76,7 @@ def schedule(space: Space, task: str | TaskLike, args: Sequence[Any], kwargs: Ma
 
 def _schedule(space: Space, job: Prepared, durability: Durability | None) -> Plan[JobId]:
     wait = yield from wait_for(space, durability)
-    if job.queue not in space.partitions:
+    if space.is_stale(job.queue):
         yield from register(space, [job.queue])
     place = space.choose(job)
     answer: Enqueued
@@ -201,7 +202,7 @@ def cancel_job(space: Space, job_id: str, *, durability: Durability | None = Non
         raise JobNotFound(job_id)
     if status == "REQUESTED":
         channel = keys.worker_channel(space.settings.namespace, worker)
-        yield [calls.command("PUBLISH", channel, job_id, read=int)]
+        yield [calls.publish(channel, job_id)]
     hold_to([job_id], lack)
     return bool(status != "FINISHED")
 
@@ -225,16 +226,11 @@ def queue_stats(space: Space, queue: str) -> Plan[QueueStats]:
 def queues(space: Space) -> Plan[list[QueueStats]]:
     """Count what every known queue holds, by name."""
     registry = keys.queues(space.settings.namespace)
-    (known,) = yield [calls.command("HGETALL", registry, read=_sorted_names)]
+    (known,) = yield [calls.command("HGETALL", registry, read=read_registry)]
     result = []
     for queue in known:
         result.append((yield from queue_stats(space, queue)))
     return result
-
-
-def _sorted_names(answer: Any) -> list[str]:
-    names = answer.keys() if isinstance(answer, dict) else answer[::2]
-    return sorted(name.decode() for name in names)
 
 
 def workers(space: Space) -> Plan[list[WorkerInfo]]:

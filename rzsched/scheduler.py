@@ -13,27 +13,27 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import redis
 
-from rzsched import calls, cron_calls, keys
-from rzsched.calls import Attendance, Promotion, Recovered
+from rzsched import calls, keys
+from rzsched.calls import Attendance, Promotion
 from rzsched.config import SchedulerSettings
-from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
+from rzsched.connect import LinkSettings, backoff_delays
 from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError, ServerUnsuitable
 from rzsched.exchange import CredentialsRefused, OutOfMemory
 from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
+from rzsched.layout import read_registry
+from rzsched.links import async_link
 from rzsched.listening import Listener, listening
 from rzsched.members import new_member_id, share_of
-from rzsched.recovery import recover
+from rzsched.sweeping import Notice, Sweeper
 
 _log = logging.getLogger("rzsched.scheduler")
-PRUNE_EVERY_S = 5.0
 COLD_S = 0.02
 WARM_S = 0.0025
 """After a longer sleep everything on the way is cold, which costs more than the way itself: so the first look comes
@@ -50,7 +50,6 @@ FIRING_GAP_S = 0.01
 """Schedules that follow each other more closely than this are fired together; one by itself is fired to the ms."""
 HERD_PAUSE_S = 0.01
 """A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
-Notice = Callable[[Partition, Recovered], None]
 
 
 def is_lasting(error: Exception) -> bool:
@@ -81,7 +80,7 @@ class Scheduler:
         self._namespace = namespace
         self._settings = settings
         self._notice = notice
-        self._link = AsyncLink(url, LinkSettings(command_timeout_s=ANSWER_S, retry_s=0, max_connections=32))
+        self._link = async_link(url, LinkSettings(command_timeout_s=ANSWER_S, retry_s=0, max_connections=32))
         self._posts: dict[Partition, _Post] = {}
         self._stopping = asyncio.Event()
         self._regroup = asyncio.Event()
@@ -153,7 +152,7 @@ class Scheduler:
 
     def _read_places(self, answer: Any) -> list[Partition]:
         names = self._settings.queues
-        counts = {name.decode(): int(count) for name, count in zip(answer[::2], answer[1::2], strict=True)}
+        counts = read_registry(answer)
         if names is not None:
             counts = {name: counts.get(name, 1) for name in names}
         return [
@@ -174,7 +173,7 @@ class Scheduler:
             await self._link.execute([
                 calls.resign(post.place, self.id),
                 # The next owner may wait for this one's lease to end.
-                calls.command("PUBLISH", post.place.wake_channel, 0, read=int),
+                calls.publish(post.place.wake_channel, 0),
             ])  # fmt: skip
         if self._listener is not None:
             with contextlib.suppress(redis.RedisError, OSError):
@@ -187,7 +186,7 @@ class Scheduler:
         with contextlib.suppress(RzschedError):  # else the heartbeat runs out by itself
             await self._link.execute([
                 calls.attend(registry, self.id),
-                calls.command("PUBLISH", self._regroup_channel, self.id, read=int),
+                calls.publish(self._regroup_channel, self.id),
             ])  # fmt: skip
         await self._link.aclose()
 
@@ -286,28 +285,12 @@ class Scheduler:
     # ---- what was lost
 
     async def _sweep(self, post: _Post) -> None:
-        """Look for lost runs every `idle_s`, and prune now and then."""
-        loop, prune_at = asyncio.get_running_loop(), 0.0
+        """Sweep every `idle_s`."""
+        sweeper = Sweeper(self._link, self._namespace, self._settings, post.place, self._notice)
         while True:
             try:
                 if post.holds_lease:
-                    await self._recover(post.place)
-                    await self._link.execute([cron_calls.rearm(post.place)])
-                    if loop.time() >= prune_at:
-                        await self._link.execute([self._prune(post.place)])
-                        prune_at = loop.time() + PRUNE_EVERY_S
+                    await sweeper.sweep()
             except Exception as error:
                 self._say_unreachable(error)
             await asyncio.sleep(self._settings.idle_s)
-
-    def _prune(self, place: Partition) -> calls.Call[tuple[int, int]]:
-        return calls.prune(place, self._settings.consumer_idle_s, self._settings.dead_limit)
-
-    async def _recover(self, place: Partition) -> None:
-        lease = calls.command("HGET", place.fixed[3], "lease_ms", read=lambda value: int(value or 15_000))
-        (lease_ms,) = await self._link.execute([lease])
-        for found in await recover(self._link, place, idle_s=lease_ms / 1000,
-                                   default_max_retries=self._settings.default_max_retries):
-            _log.warning("recovered job=%s outcome=%s from worker=%s", found.id, found.what, found.worker)
-            if self._notice is not None:
-                self._notice(place, found)

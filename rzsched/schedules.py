@@ -17,6 +17,7 @@ from rzsched.exchange import Step
 from rzsched.job import JobOptions, Prepared, TaskLike, prepare
 from rzsched.keeping import Placed, hold_to, keep, wait_for
 from rzsched.keys import Partition
+from rzsched.layout import read_registry
 from rzsched.names import check_schedule_id
 from rzsched.options import run_at_text
 from rzsched.retry import Backoff
@@ -34,9 +35,9 @@ class ScheduleSpec:
     timing: Timing
     job: Prepared
 
-    def partition(self, partitions: int) -> int:
+    def place(self, space: Space) -> Partition:
         """Give the partition it lives in, the same for every node: where the jobs of its concurrency key are."""
-        return keys.partition_of_key(self.job.concurrency_key or self.id, partitions)
+        return space.place_of_key(self.job.queue, self.job.concurrency_key or self.id)
 
     def fields(self) -> dict[str, str | bytes]:
         more = dict(zip(self.job.more[::2], self.job.more[1::2], strict=True))
@@ -109,18 +110,39 @@ def put(space: Space, specs: Sequence[ScheduleSpec], owner: str = "",
     """Register schedules; give the last one's id. First instants follow from the server's time, not this host's."""
     wait = yield from wait_for(space, durability)
     yield from register(space, {spec.job.queue for spec in specs})
-    (now_ms,) = yield [calls.command("TIME", read=_time_ms)]
+    (now_ms,) = yield [calls.command("TIME", read=_time_ms, route=calls.ANYWHERE)]
+    # Where partitions are at several servers no script can see them all; see `_leave_elsewhere`.
+    registry = "" if space.is_spread else keys.queues(space.settings.namespace)
     steps: list[Placed] = []
     for spec in specs:
-        place = space.place(spec.job.queue, spec.partition(space.partitions[spec.job.queue]))
+        place = spec.place(space)
         fields = spec.fields()
         flat = [word for pair in fields.items() for word in pair]
-        steps.append((place, cron_calls.register(place, keys.queues(space.settings.namespace), spec.id,
-                                                 fingerprint(fields), spec.timing.next_after(now_ms), owner, flat)))
-    if steps:
-        _, lack = yield from keep(space, wait, steps)
-        hold_to([spec.id for spec in specs], lack)
+        steps.append((place, cron_calls.register(place, registry, spec.id, fingerprint(fields),
+                                                 spec.timing.next_after(now_ms), owner, flat)))
+    statuses, lack = (yield from keep(space, wait, steps)) if steps else ([], "")
+    if space.is_spread:
+        new = [spec for spec, status in zip(specs, statuses, strict=True) if status == "NEW"]
+        yield from _leave_elsewhere(space, new)
+    hold_to([spec.id for spec in specs], lack)
     return specs[-1].id if specs else ""
+
+
+def _leave_elsewhere(space: Space, specs: Sequence[ScheduleSpec]) -> Plan[None]:
+    """Remove schedules from where they were before their queue changed; their counts and history stay behind."""
+    places = (yield from _places(space)) if specs else []
+    asked = [
+        (place, spec.id) for spec in specs for place in places
+        if place != spec.place(space)
+    ]  # fmt: skip
+    if not asked:
+        return
+    found = yield [calls.command("HEXISTS", place.cron(each), "task", read=bool) for place, each in asked]
+    steps: list[Step] = [
+        cron_calls.unregister(place, each) for (place, each), there in zip(asked, found, strict=True) if there
+    ]
+    if steps:
+        yield steps
 
 
 def declare(space: Space, owner: str, specs: Sequence[ScheduleSpec]) -> Plan[list[str]]:
@@ -140,13 +162,8 @@ def _time_ms(answer: Sequence[Any]) -> int:
 
 def _places(space: Space) -> Plan[list[Partition]]:
     registry = keys.queues(space.settings.namespace)
-    (counts,) = yield [calls.command("HGETALL", registry, read=_counts)]
-    return [space.place(queue, number) for queue, count in counts for number in range(count)]
-
-
-def _counts(answer: Any) -> list[tuple[str, int]]:
-    pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return sorted((queue.decode(), int(count)) for queue, count in pairs)
+    (counts,) = yield [calls.command("HGETALL", registry, read=read_registry)]
+    return [space.place(queue, number) for queue, count in counts.items() for number in range(count)]
 
 
 def _all_ids(space: Space) -> Plan[list[tuple[Partition, str]]]:
@@ -233,7 +250,7 @@ def resume_cron(space: Space, schedule_id: str) -> Plan[None]:
     status = "CHANGED"
     while status == "CHANGED":
         (found,) = yield from _read(space, [(place, schedule_id)])
-        (now_ms,) = yield [calls.command("TIME", read=_time_ms)]
+        (now_ms,) = yield [calls.command("TIME", read=_time_ms, route=calls.ANYWHERE)]
         next_ms = found.timing.next_after(now_ms)
         (status,) = yield [cron_calls.resume(place, schedule_id, found.fingerprint, next_ms)]
     _there(schedule_id, status)
@@ -276,7 +293,7 @@ def backfill_cron(space: Space, schedule_id: str, start: datetime | float, end: 
     wait = yield from wait_for(space, durability)
     place = yield from _find(space, schedule_id)
     (found,) = yield from _read(space, [(place, schedule_id)])
-    (now_ms,) = yield [calls.command("TIME", read=_time_ms)]
+    (now_ms,) = yield [calls.command("TIME", read=_time_ms, route=calls.ANYWHERE)]
     if end_ms > now_ms:
         raise ValueError("end must not be in the future: what is to come the schedule fires itself")
     instants = found.timing.instants(start_ms, end_ms, MOST_BACKFILL + 1)

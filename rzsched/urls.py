@@ -3,9 +3,13 @@
 Behind Sentinel: `redis+sentinel://[user:password@]host1[:26379],host2[:26379]/service[/db][?options]`. User, password
 and the further options are the servers' own; `sentinel_username` and `sentinel_password` are for the sentinels.
 With `rediss+sentinel` servers and sentinels speak TLS.
+
+A cluster: `redis+cluster://[user:password@]host1[:6379],host2[:6379]/[?options]`, any of its nodes; `rediss+cluster`.
 """
 
+import re
 from dataclasses import dataclass, field
+from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import redis
@@ -14,7 +18,8 @@ from rzsched.config import DEFAULT_URL
 
 SENTINEL_SCHEMES = ("redis+sentinel://", "rediss+sentinel://")
 SENTINEL_PORT = 26379
-_SCHEMES = ("redis://", "rediss://", *SENTINEL_SCHEMES, "unix://", "embedded:")
+CLUSTER_SCHEMES = ("redis+cluster://", "rediss+cluster://")
+_SCHEMES = ("redis://", "rediss://", *SENTINEL_SCHEMES, *CLUSTER_SCHEMES, "unix://", "embedded:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +71,40 @@ def _address(host: str) -> tuple[str, int]:
     return parts.hostname, parts.port or SENTINEL_PORT
 
 
+def is_cluster(url: str) -> bool:
+    return url.startswith(CLUSTER_SCHEMES)
+
+
+class _ClusterUrl(NamedTuple):
+    scheme: str
+    credentials: str
+    hosts: list[str]
+    rest: str
+
+    def at(self, address: str) -> str:
+        return f"{self.scheme}://{self.credentials}{address}/{self.rest}"
+
+
+def _split_cluster(url: str) -> _ClusterUrl:
+    """Take `scheme+cluster://credentials@host:port,host:port/options` apart."""
+    scheme, _, rest = url.partition("+cluster://")
+    place, mark, options = re.match(r"([^/?#]*)([/?#]?)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+    credentials, at, hosts = place.rpartition("@")
+    return _ClusterUrl(scheme, credentials + at, hosts.split(","), options if mark in "/" else mark + options)
+
+
+def cluster_addresses(url: str) -> list[str]:
+    """Give the `host:port` of each node that a cluster URL names."""
+    found = [urlsplit(f"redis://{host}") for host in _split_cluster(url).hosts]
+    names = [f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname for parts in found]
+    return [f"{name}:{parts.port or 6379}" for name, parts in zip(names, found, strict=True)]
+
+
+def node_url(url: str, address: str) -> str:
+    """Give the URL of one node of a cluster, with the credentials and options of the cluster's."""
+    return _split_cluster(url).at(address)
+
+
 def describe_url(url: str) -> str:
     """Show where a URL points, without its credentials."""
     if url.startswith("embedded:"):
@@ -73,6 +112,8 @@ def describe_url(url: str) -> str:
     if url.startswith("unix:"):
         return "unix:" + urlsplit(url).path
     try:
+        if is_cluster(url):
+            return ",".join(cluster_addresses(url))
         if is_sentinel(url):
             return read_sentinel_url(url).where
         parts = urlsplit(url)
@@ -89,6 +130,8 @@ def check_url(url: str) -> str:
         raise ValueError(f"the server URL must begin with one of {', '.join(_SCHEMES)}, e.g. {DEFAULT_URL}")
     if url.startswith("embedded:"):
         return url
+    if is_cluster(url):
+        return _check_cluster(url)
     server_url = _sound_server_url(url)
     if server_url is None:
         raise ValueError(f"the server URL has no valid {_expected(url)}: percent-encode / # ? @ : in user and password")
@@ -117,3 +160,15 @@ def _sound_server_url(url: str) -> str | None:
         return url if parts.port != 0 and not parts.fragment and "@" not in rest else None
     except ValueError:
         return None
+
+
+def _check_cluster(url: str) -> str:
+    """Refuse a cluster URL of which a node's URL would be refused, or that names a database: a cluster has only one."""
+    split = _split_cluster(url)
+    for host in split.hosts:
+        if not host or host.startswith(":"):
+            raise ValueError("the cluster URL must name each node as host:port, e.g. redis+cluster://a:6379,b:6379/")
+        check_url(split.at(host))
+    if split.rest.partition("?")[0].strip("/") not in {"", "0"}:
+        raise ValueError("the cluster URL names a database: a cluster has only database 0, leave it out")
+    return url

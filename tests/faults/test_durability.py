@@ -271,7 +271,7 @@ async def test_a_file_that_is_turned_off_or_on_meanwhile_is_noticed(connect: Con
             assert there(server, error.job_id)
             assert isinstance(await refusal(client.schedule_job("t")), ServerUnsuitable)
             link.config_set("appendonly", "yes")
-            until(lambda link=link: not link.info("persistence")["aof_rewrite_in_progress"])
+            until(lambda link=link: not link.info("persistence")["aof_rewrite_in_progress"])  # type: ignore[misc]
         assert (await client.schedule_job("t")).created
 
 

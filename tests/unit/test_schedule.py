@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rzsched.config import ClientSettings
 from rzsched.firing import Watch
 from rzsched.job import prepare
 from rzsched.keys import partition_of_key
@@ -27,6 +28,7 @@ from rzsched.schedule import (
     start_ms,
 )
 from rzsched.schedules import ScheduleSpec
+from rzsched.space import Space
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 T0 = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
@@ -82,10 +84,11 @@ def spec(id: str, concurrency_key: str | None = None) -> ScheduleSpec:
 
 
 def test_a_schedule_has_one_partition_for_every_node_and_lives_where_its_concurrency_key_does() -> None:
-    assert {spec(f"s{n}").partition(4) for n in range(100)} == {0, 1, 2, 3}
-    assert spec("nightly").partition(1) == 0
+    space = Space(ClientSettings(), {"default": 4})
+    assert {spec(f"s{n}").place(space).number for n in range(100)} == {0, 1, 2, 3}
+    assert spec("nightly").place(Space(ClientSettings(), {"default": 1})).number == 0
     for n in range(20):
-        assert spec(f"s{n}", "customer-7").partition(4) == partition_of_key("customer-7", 4)
+        assert spec(f"s{n}", "customer-7").place(space).number == partition_of_key("customer-7", 4)
 
 
 def test_an_interval_counts_from_its_start_else_from_the_epoch() -> None:
