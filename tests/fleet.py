@@ -167,7 +167,6 @@ class Fleet:
         self.folder = Path(tempfile.mkdtemp(prefix="rz-"))
         self.stand = Stand(self.folder)
         self.client = Client(url)
-        self.redis: Any = redis.Redis.from_url(url, protocol=2)
         self.place = keys.partition("rz", "default", 0)
         self._ledger = self.folder / "ledger"
         self._started: list[Process] = []
@@ -187,7 +186,8 @@ class Fleet:
             print(f"--- forked\n{self.forker.log.read_text(errors='replace')[-20_000:]}")
         self.stand.close()
         self.client.close()
-        self.redis.close()
+        if "redis" in self.__dict__:
+            self.redis.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # ---- processes
@@ -211,6 +211,11 @@ class Fleet:
             **os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "RZSCHED_URL": url or self.url,
             "RZSCHED_TEST_STAND": str(self.stand.path), "RZSCHED_TEST_LEDGER": str(self._ledger),
         }  # fmt: skip
+
+    @cached_property
+    def redis(self) -> Any:
+        """A plain connection, where the URL names one server."""
+        return redis.Redis.from_url(self.url, protocol=2)
 
     @cached_property
     def forker(self) -> Forker:
