@@ -22,6 +22,7 @@ from typing import Any, Self
 import redis
 
 from rzsched import Client, keys
+from rzsched.urls import cluster_addresses, is_cluster
 from tests.conftest import ROOT, Process
 from tests.servers import die_with_parent, end_group
 from tests.states import assert_one_place
@@ -158,6 +159,14 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def plain_connection(url: str) -> Any:
+    """Connect without rzsched; answers are bytes, by protocol 2."""
+    if not is_cluster(url):
+        return redis.Redis.from_url(url, protocol=2)
+    host, _, port = cluster_addresses(url)[0].rpartition(":")
+    return redis.RedisCluster(host, int(port), protocol=2)
+
+
 class Fleet:
     """The processes of one test on one server."""
 
@@ -215,7 +224,7 @@ class Fleet:
     @cached_property
     def redis(self) -> Any:
         """A plain connection, where the URL names one server."""
-        return redis.Redis.from_url(self.url, protocol=2)
+        return plain_connection(self.url)
 
     @cached_property
     def forker(self) -> Forker:
