@@ -37,7 +37,7 @@ local function read_entries(worker, limit, turn)
 end
 
 local function ends_unrun(id, job, entry)
-  local key, expires = job.idempotency_key, tonumber(job.expires_ms)
+  local key, expires = job.idempotency_key, whole(job.expires_ms)
   local state, reason
   if key and redis.call('EXISTS', done_key(key)) == 1 then
     state, reason = 'SUCCEEDED', 'its idempotency key was executed before'
@@ -52,8 +52,8 @@ local function ends_unrun(id, job, entry)
   redis.call('HSET', job_key(id), 'state', state, 'last_error', reason, 'finished_at', now_text)
   if state == 'CANCELLED' then free_key(id, key) else expire_key(id, key) end
   free_slot(id)
-  expire_job(id, job.retention_ms or 3600000)
-  redis.call('HINCRBY', stats, string.lower(state), 1)
+  expire_job(id, job.retention_ms)
+  bump(stats, string.lower(state), 1)
   announce({id})
   return true
 end
@@ -73,11 +73,21 @@ local function not_runnable(id, job, entry, entry_fields)
   return job.state == 'RUNNING' or ends_unrun(id, job, entry)
 end
 
+-- Fences grow, even where a foreign hand has overwritten their counter: the clock is ahead of any count.
+local function take_fences(count)
+  local last = redis.pcall('INCRBY', base .. 'fence', count)
+  if type(last) ~= 'number' then
+    if string.find(last.err, 'not an integer', 1, true) then redis.call('SET', base .. 'fence', now_text) end
+    last = redis.call('INCRBY', base .. 'fence', count)
+  end
+  return last - count
+end
+
 -- Appends runs to the answer, as {entry, id, fence, attempt, {field, value, ...}}. Returns how many jobs were parked.
 local function claim_entries(entries, worker, lease_ms, answer)
   local parked = 0
   if #entries == 0 then return parked end
-  local fence = redis.call('INCRBY', base .. 'fence', #entries) - #entries
+  local fence = take_fences(#entries)
   local started_at = now_text
   for index, found in ipairs(entries) do
     local entry, id = found[1], field(found[2], 'id')
@@ -90,7 +100,7 @@ local function claim_entries(entries, worker, lease_ms, answer)
     else
       local own = text(fence + index)
       if redis.call('SET', lock_key(id), worker .. '#' .. own, 'NX', 'PX', lease_ms) then
-        local attempt = job.attempts and text(tonumber(job.attempts) + 1) or '1'
+        local attempt = text((whole(job.attempts) or 0) + 1)
         redis.call('HSET', job_key(id), 'state', 'RUNNING', 'attempts', attempt, 'started_at', started_at,
           'fence', own)
         if job.concurrency_key then hold(id, job.concurrency_key) end
