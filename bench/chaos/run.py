@@ -78,7 +78,8 @@ class Chaos:
         return Slot(name, role, words, self._environment(environment or {}), self._folder)
 
     def _producer(self, number: int) -> Slot:
-        words = ["bench.chaos.producer", "--url", self.servers.url, "--seed", str(self._seed * 1000 + number)]
+        words = ["bench.chaos.producer", "--url", self.servers.url, "--seed", str(self._seed * 1000 + number),
+                 "--durability", "replicated" if self.servers.copies else "memory"]  # fmt: skip
         return Slot(f"producer-{number}", "producer", words, self._environment({}), self._folder)
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
