@@ -101,6 +101,10 @@ class Chaos:
     # ---- how it goes
 
     def begin(self) -> None:
+        if self.servers.partitions > 1:
+            wanted: dict[str, Any] = {"partitions": self.servers.partitions}
+            for queue in QUEUES:
+                self.client.configure_queue(queue, **wanted)
         for slot in self.slots.values():
             slot.start()
         deadline = time.monotonic() + UP_TIMEOUT_S
