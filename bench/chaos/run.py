@@ -27,6 +27,7 @@ from rzsched.errors import RzschedError
 
 QUEUES = (QUEUE, OTHER_QUEUE)
 CONCURRENCY = 10
+MOST_AT_ONCE = 16
 PRODUCERS = 2
 CALM_TIMEOUT_S = 90.0
 UP_TIMEOUT_S = 60.0
@@ -105,6 +106,7 @@ class Chaos:
             wanted: dict[str, Any] = {"partitions": self.servers.partitions}
             for queue in QUEUES:
                 self.client.configure_queue(queue, **wanted)
+        self.client.configure_queue(OTHER_QUEUE, concurrency=MOST_AT_ONCE)  # a place that leaked would be missed
         for slot in self.slots.values():
             slot.start()
         deadline = time.monotonic() + UP_TIMEOUT_S
