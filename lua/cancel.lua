@@ -3,6 +3,7 @@
 -- ARGV: now_ms id
 -- Returns NOT_FOUND | FINISHED state | CANCELLED | REQUESTED worker
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/limits.lua

@@ -5,6 +5,7 @@
 -- Returns CLAIMED gate look_ms [entry id fence attempt fields]... : gate is what holds up further jobs, '' where
 --   nothing does: PAUSED, FULL (as many run as may) or RATED (as many were started); look again in look_ms
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/occurrences.lua

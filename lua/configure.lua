@@ -1,8 +1,11 @@
--- Set or remove limits of a partition: paused, concurrency, rate and rate_ms; and tell its workers.
+-- Set or remove limits of a partition: paused, concurrency, rate, rate_ms and totals; and tell its workers.
+-- A new partition of a queue with limits is held: it starts nothing before the older ones, so many as `held` says, are
+-- down to their new shares, nor before held_until, when their starts of before are past the rate's span.
 -- KEYS: base scheduled dead stats
--- ARGV: now_ms count [name value]... : value '' removes
+-- ARGV: now_ms count [name value]... : value '' removes; held_until is '+n', n ms from now
 -- Returns CONFIGURED
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/occurrences.lua
@@ -29,6 +32,7 @@ end
 
 for index = 3, 2 + count * 2, 2 do
   local name, value = ARGV[index], ARGV[index + 1]
+  if string.sub(value, 1, 1) == '+' then value = text(now + tonumber(string.sub(value, 2))) end
   named[name] = value
   if value == '' then redis.call('HDEL', limits_key, name) else redis.call('HSET', limits_key, name, value) end
 end

@@ -10,6 +10,7 @@
 --   only what was not plainly settled: STALE, LATE (a late success taken), REPEATED (settled before) or DEAD; gate
 --   is what holds up further jobs: PAUSED, FULL, RATED (see claim) or ''
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/occurrences.lua
@@ -17,6 +18,7 @@
 -- @include lib/limits.lua
 -- @include lib/slots.lua
 -- @include lib/claiming.lua
+-- @include lib/trimming.lua
 -- @include lib/settling.lua
 local worker, lease_ms, limit, turn = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local count = tonumber(ARGV[6])

@@ -3,6 +3,7 @@
 -- ARGV: now_ms lease_ms count [task max_retries]...
 -- Returns JOINED
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 local lease_ms, count = tonumber(ARGV[2]), tonumber(ARGV[3])
 

@@ -4,6 +4,7 @@
 -- Returns HELD holder ttl_ms | PROMOTED count next_run_at now_us backlog next_fire_at : next_run_at is '' when
 --   nothing waits, next_fire_at when no schedule does; backlog is how many entries the streams it wrote to hold now
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/occurrences.lua

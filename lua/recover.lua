@@ -5,6 +5,7 @@
 --   that this worker holds, at once, for a supervisor that saw it die
 -- Returns RECOVERED [id what worker]... : what is RETRY, DEAD, CANCELLED or RETURNED
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/occurrences.lua
@@ -20,8 +21,7 @@ local function is_lost(id)
 end
 
 local function max_retries(job)
-  local known = job.max_retries or redis.call('HGET', base .. 'tasks', job.task)
-  return tonumber(known) or default_max_retries
+  return tonumber(job.max_retries or redis.call('HGET', base .. 'tasks', job.task)) or default_max_retries
 end
 
 local function end_lost_run(id, job, priority)

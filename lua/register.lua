@@ -1,8 +1,8 @@
 -- Register a schedule, or change it: an unchanged definition leaves its next instant alone.
--- Found in another partition (its queue has changed), it is moved with its counts and history in this one step. That
--- needs a server that holds all partitions; elsewhere only its own is looked at.
+-- Found in another partition (its queue has changed), it is moved with its counts and history in this one step.
 -- KEYS: base scheduled dead stats
 -- ARGV: now_ms registry id fingerprint next_fire owner count [field value]...
+--   registry: '' in a cluster, where no script sees the other partitions
 --   owner: the App that declares it; '' leaves the owner as it is
 -- Returns NEW next | UNCHANGED next | CHANGED next | MOVED next
 -- @include lib/partition.lua
@@ -36,9 +36,10 @@ end
 
 -- A job that still runs belongs to the other partition; the overlap begins anew here.
 local function move_here()
-  local queues, found = redis.pcall('HGETALL', registry), nil
+  local queues, found = registry ~= '' and redis.call('HGETALL', registry) or {}, nil
   for index = 1, #queues, 2 do
-    for number = 0, tonumber(queues[index + 1]) - 1 do
+    local is_queue = not string.find(queues[index], '/', 1, true)
+    for number = 0, is_queue and tonumber(queues[index + 1]) - 1 or -1 do
       local other = string.match(base, '^[^{]*') .. '{' .. queues[index] .. '.' .. text(number) .. '}:'
       if other ~= base and redis.call('EXISTS', other .. 'cron:' .. id) == 1 then found = take_from(other) end
     end

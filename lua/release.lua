@@ -4,6 +4,7 @@
 -- ARGV: now_ms worker leave count [id]... : leave '1' removes the consumer too, once nothing is pending
 -- Returns RELEASED [id]...
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
 -- @include lib/occurrences.lua

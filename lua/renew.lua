@@ -4,6 +4,7 @@
 -- ARGV: now_ms worker lease_ms count [id fence entry progress]...
 -- Returns RENEWED [id what]... : only what is LOST (the lock is not this run's) or to be CANCELLED
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 local worker, lease_ms, count = ARGV[2], ARGV[3], tonumber(ARGV[4])
 

@@ -3,6 +3,7 @@
 -- ARGV: now_ms id until_ms : how long from now the question stands
 -- Returns NOT_FOUND | ENDED | WATCHING
 -- @include lib/partition.lua
+-- @include lib/full.lua
 -- @include lib/keys.lua
 local id, until_ms = ARGV[2], tonumber(ARGV[3])
 

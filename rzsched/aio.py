@@ -4,6 +4,7 @@ import asyncio
 import math
 import os
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -13,15 +14,17 @@ import redis.asyncio
 
 from rzsched import calls, dead_letters, limits, operations, schedules
 from rzsched.calls import Enqueued
-from rzsched.client import BROKEN_S, WATCH_S, outcome
-from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
-from rzsched.connect import AsyncLink, LinkSettings
+from rzsched.client import BROKEN_S, WATCH_S, client_settings, outcome
+from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Durability, Seconds, seconds
+from rzsched.connect import LinkSettings
+from rzsched.durability import Durably, Kept, Wait
 from rzsched.errors import JobNotFound
 from rzsched.exchange import TRANSPORT, Step, Write, own_copy, translate
 from rzsched.job import Prepared
 from rzsched.keys import Partition
+from rzsched.links import AnyAsyncLink, async_link
 from rzsched.space import Plan, Space
-from rzsched.urls import check_url
+from rzsched.urls import check_url, is_cluster
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -48,17 +51,28 @@ class Postman:
 
     Each round trip is a task of its own, so a caller that is cancelled leaves no reply behind: its future is
     simply not there any more when the answer comes. Each caller gets its own answer or its own error.
+    What waits to be durable has a postman of its own for each kind of wait: it shares its trips, and so its waits, with
+    its like, and nobody else is behind them.
     """
 
-    def __init__(self, link: AsyncLink, chunk: int) -> None:
+    def __init__(self, link: AnyAsyncLink, chunk: int) -> None:
         self.link = link
         self._chunk = chunk
         self._loop = asyncio.get_running_loop()
         self._waiting: list[Letter] = []
         self._in_flight: set[asyncio.Task[None]] = set()
         self._due = False
+        self._waiters: dict[Wait, Postman] = {}
 
     def post(self, step: Step) -> "asyncio.Future[Any]":
+        if not isinstance(step, Durably):
+            return self._post(step)
+        waiter = self._waiters.get(step.wait)
+        if waiter is None:
+            waiter = self._waiters[step.wait] = Postman(self.link, self._chunk)
+        return waiter._post(step)
+
+    def _post(self, step: Step) -> "asyncio.Future[Any]":
         future = self._loop.create_future()
         self._waiting.append((step, future))
         if not self._due and len(self._in_flight) < MOST_IN_FLIGHT:
@@ -96,10 +110,14 @@ class Postman:
             _deliver(answer, futures)
 
     async def aclose(self) -> None:
+        for postman in (self, *self._waiters.values()):
+            await postman._finish()
+        await self.link.aclose()
+
+    async def _finish(self) -> None:
         while self._waiting or self._in_flight:
             self._depart()
             await asyncio.gather(*self._in_flight, return_exceptions=True)
-        await self.link.aclose()
 
 
 Readers = list[tuple["asyncio.Future[Any]", int]]
@@ -112,15 +130,17 @@ def _joined(letters: list[Letter], chunk: int) -> tuple[list[Step], list[Readers
     readers: list[Readers] = []
     open_writes: dict[Partition, tuple[list[Prepared], Readers]] = {}
     for step, future in letters:
-        if not isinstance(step, Write):
+        write = step.step if isinstance(step, Durably) else step
+        if not isinstance(write, Write):
             steps.append(step)
             readers.append([(future, 0)])
             continue
-        place, jobs = step
+        place, jobs = write
         found = open_writes.get(place)
         if found is None or len(found[0]) + len(jobs) > chunk:
             found = open_writes[place] = ([], [])
-            steps.append(Write(place, found[0]))
+            joined = Write(place, found[0])
+            steps.append(replace(step, step=joined) if isinstance(step, Durably) else joined)
             readers.append(found[1])
         found[0].extend(jobs)
         found[1].append((future, len(jobs)))
@@ -135,11 +155,17 @@ def _deliver(outcome: Any, readers: Readers) -> None:
         elif isinstance(outcome, Exception):
             future.set_exception(own_copy(outcome))
             future.exception()  # a caller that is cancelled at this moment will not fetch it
+        elif isinstance(outcome, Kept) and count:
+            future.set_result(Kept(_part(outcome.answer, first, count), outcome.lack))
         elif count:
-            future.set_result(Enqueued(outcome.ids[first : first + count], outcome.fresh))
+            future.set_result(_part(outcome, first, count))
         else:
             future.set_result(outcome)
         first += count
+
+
+def _part(written: Enqueued, first: int, count: int) -> Enqueued:
+    return Enqueued(written.ids[first : first + count], written.fresh)
 
 
 class AsyncClient:
@@ -149,12 +175,12 @@ class AsyncClient:
     """
 
     def __init__(self, url: str | None = None, namespace: str = DEFAULT_NAMESPACE, *,
-                 settings: ClientSettings | None = None) -> None:
-        self.space = Space(settings or ClientSettings(namespace=namespace))
-        chosen = self.space.settings
+                 durability: Durability | None = None, settings: ClientSettings | None = None) -> None:
+        chosen = client_settings(namespace, durability, settings)
         self._url = url or os.environ.get("RZSCHED_URL") or DEFAULT_URL
         self._link_settings = LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s)
         check_url(self._url)  # here, not at the first call
+        self.space = Space(chosen, is_spread=is_cluster(self._url))
         self._postmen: dict[asyncio.AbstractEventLoop, tuple[int, Postman]] = {}
 
     @property
@@ -166,7 +192,7 @@ class AsyncClient:
             for other in list(self._postmen):
                 if other.is_closed():  # a loop that ended without `aclose`: let its connections go with it
                     self._postmen.pop(other, None)
-            found = (os.getpid(), Postman(AsyncLink(self._url, self._link_settings), self.space.settings.chunk))
+            found = (os.getpid(), Postman(async_link(self._url, self._link_settings), self.space.settings.chunk))
             self._postmen[loop] = found
         return found[1]
 

@@ -12,7 +12,7 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, get_t
 
 from rzsched.aio import AsyncClient
 from rzsched.client import Client
-from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds
+from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Durability, Seconds, check_durability
 from rzsched.context import Context
 from rzsched.job import NO_OPTIONS, JobId, JobOptions, JobStatus, check_options, run_policy
 from rzsched.names import check_namespace, check_task
@@ -80,19 +80,20 @@ class Job:
 class Bound(Generic[P]):
     """A task with job options of its own, from `task.options(...)`."""
 
-    def __init__(self, task: "Task[P, Any]", said: JobOptions) -> None:
+    def __init__(self, task: "Task[P, Any]", said: JobOptions, durability: Durability | None = None) -> None:
         self._task = task
         self._said = said
+        self._durability = durability
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         self._task.check_arguments(args, kwargs)
         app = self._task.app
-        return Job(app.client.schedule(self._task, args, kwargs, self._said), app)
+        return Job(app.client.schedule(self._task, args, kwargs, self._said, self._durability), app)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job:
         self._task.check_arguments(args, kwargs)
         app = self._task.app
-        return Job(await app.async_client.schedule(self._task, args, kwargs, self._said), app)
+        return Job(await app.async_client.schedule(self._task, args, kwargs, self._said, self._durability), app)
 
 
 class Task(Generic[P, R]):
@@ -147,14 +148,15 @@ class Task(Generic[P, R]):
         retention: Seconds | None = None,
         concurrency_key: str | None = None,
         concurrency_limit: int | None = None,
+        durability: Durability | None = None,
     ) -> Bound[P]:
-        """Say more of the next job than the task does; what is said here wins."""
+        """Say more of the next job than the task does; what is said here wins. `durability` is that of the call."""
         said = JobOptions(
             run_at=run_at, delay=delay, queue=queue, max_retries=max_retries, backoff=backoff, priority=priority,
             idempotency_key=idempotency_key, idempotency_ttl=idempotency_ttl, timeout=timeout, expires=expires,
             retention=retention, concurrency_key=concurrency_key, concurrency_limit=concurrency_limit,
         )  # fmt: skip
-        return Bound(self, said)
+        return Bound(self, said, None if durability is None else check_durability(durability))
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -204,11 +206,14 @@ class App:
     """Tasks and hooks of one program, and the server they belong to.
 
     `url` defaults to $RZSCHED_URL, then redis://localhost:6379/0. `lifespan` is called with the App and gives an async
-    context manager, entered once in each worker process; what it yields is `ctx.state`.
+    context manager, entered once in each worker process; what it yields is `ctx.state`. `durability` is what calls
+    that make jobs wait for unless they say their own, see `Client.schedule_job`.
     """
 
     def __init__(self, url: str | None = None, *, name: str = "app", namespace: str | None = None,
-                 lifespan: Lifespan | Callable[[], AbstractAsyncContextManager[Any]] | None = None) -> None:
+                 lifespan: Lifespan | Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+                 durability: Durability = "memory") -> None:
+        self.durability = check_durability(durability)
         self.url = check_url(url or os.environ.get("RZSCHED_URL") or DEFAULT_URL)
         self.namespace = check_namespace(namespace or os.environ.get("RZSCHED_NAMESPACE") or DEFAULT_NAMESPACE)
         self.name = check_namespace(name)
@@ -226,11 +231,11 @@ class App:
 
     @cached_property
     def client(self) -> Client:
-        return Client(self.url, self.namespace)
+        return Client(self.url, self.namespace, durability=self.durability)
 
     @cached_property
     def async_client(self) -> AsyncClient:
-        return AsyncClient(self.url, self.namespace)
+        return AsyncClient(self.url, self.namespace, durability=self.durability)
 
     @overload
     def task(self, function: Callable[Concatenate[Context, P], R], /) -> ContextTask[P, R]: ...

@@ -14,11 +14,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from rzsched import calls, keys
+from rzsched import calls, keys, topology
 from rzsched.audit_crons import audit_crons
 from rzsched.audit_rules import Counts, Finding, Look, Place, count_place, examine, text_of
 from rzsched.calls import Argument, Call
 from rzsched.keys import Partition
+from rzsched.layout import read_registry
 from rzsched.space import Plan, Space
 
 PAGE = 500
@@ -81,9 +82,8 @@ def audit(space: Space) -> Plan[Report]:
 
 
 def _registered(space: Space) -> Plan[set[Partition]]:
-    (flat,) = yield [calls.command("HGETALL", keys.queues(space.settings.namespace), read=_flat)]
-    counts = dict(zip(flat[::2], flat[1::2], strict=True))
-    return {space.place(queue.decode(), number) for queue, count in counts.items() for number in range(int(count))}
+    (counts,) = yield [calls.command("HGETALL", keys.queues(space.settings.namespace), read=read_registry)]
+    return {space.place(queue, number) for queue, count in counts.items() for number in range(count)}
 
 
 def _flat(answer: Any) -> list[bytes]:
@@ -93,11 +93,19 @@ def _flat(answer: Any) -> list[bytes]:
 def _scan_keys(space: Space, seen: dict[str, _Seen]) -> Plan[None]:
     namespace = space.settings.namespace
     pattern = re.compile(rb"%s:\{([A-Za-z0-9_-]{1,64})\.(\d{1,5})\}:(.*)" % namespace.encode(), re.DOTALL)
+    routes: list[Argument] = [calls.ANYWHERE]
+    if space.is_spread:
+        ((*routes,),) = yield [topology.slots_call(topology.one_slot_of_each_master)]
+    for route in routes:
+        yield from _scan_node(namespace, pattern, route, space, seen)
+
+
+def _scan_node(namespace: str, pattern: re.Pattern[bytes], route: Argument, space: Space,
+               seen: dict[str, _Seen]) -> Plan[None]:
     cursor = b"0"
     while True:
-        ((cursor, page),) = yield [
-            calls.command("SCAN", cursor, "MATCH", f"{namespace}:{{*}}:*", "COUNT", PAGE * 2, read=tuple)
-        ]
+        scan = ("SCAN", cursor, "MATCH", f"{namespace}:{{*}}:*", "COUNT", PAGE * 2)
+        ((cursor, page),) = yield [calls.command(*scan, read=tuple, route=route)]
         for key in page:
             if match := pattern.fullmatch(key):
                 place = space.place(match[1].decode(), int(match[2]))
@@ -162,7 +170,7 @@ def _id_of(values: Any) -> bytes:
 def _gather_pending(found: _Seen, priority: int) -> Plan[None]:
     """Find pending entries whose stream entry is gone; the others are met in the stream itself."""
     stream, start = found.place.ready[priority], "-"
-    (groups,) = yield [calls.command("XINFO", "GROUPS", stream, read=list)]
+    (groups,) = yield [calls.command("XINFO", "GROUPS", stream, read=list, route=stream)]
     if keys.GROUP.encode() not in {part for group in groups for part in _flat(group) if isinstance(part, bytes)}:
         return
     while True:

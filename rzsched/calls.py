@@ -16,17 +16,30 @@ from rzsched.scripts import script
 
 T = TypeVar("T")
 Argument = str | bytes | int
+ANYWHERE = ""
+"""The route of a step that any node of a cluster may run."""
 
 
 @dataclass(slots=True, frozen=True)
 class Call(Generic[T]):
-    """One script on one partition, or one plain command where `script` is ''."""
+    """One script on one partition, or one plain command where `script` is ''.
+
+    `route` says which node of a cluster runs it: a key or a slot that the node owns, or ANYWHERE. Where it is None the
+    first key says so, and the first argument of a plain command.
+    """
 
     script: str
     keys: Sequence[str]
     args: Sequence[Argument]
     read: Callable[[Any], T]
     repeatable: bool = True
+    route: Argument | None = None
+
+    @property
+    def routed_by(self) -> Argument:
+        if self.route is not None:
+            return self.route
+        return self.keys[0] if self.keys else self.args[1]
 
     def command(self) -> tuple[Argument, ...]:
         if not self.script:
@@ -73,8 +86,14 @@ def enqueue(place: Partition, jobs: list[Prepared], now_ms: str = "") -> Enqueue
     return Enqueue(place, jobs, new_job_ids(place.queue, place.number, len(jobs), client_ms), client_ms, now_ms)
 
 
-def command(*args: Argument, read: Callable[[Any], T], repeatable: bool = True) -> Call[T]:
-    return Call("", (), args, read, repeatable)
+def command(*args: Argument, read: Callable[[Any], T], repeatable: bool = True,
+            route: Argument | None = None) -> Call[T]:
+    return Call("", (), args, read, repeatable, route)
+
+
+def publish(channel: str, word: Argument) -> Call[int]:
+    """Tell the listeners of a channel; in a cluster every node passes it on to all others."""
+    return command("PUBLISH", channel, word, read=int, route=ANYWHERE)
 
 
 def _first(answer: list[bytes]) -> str:

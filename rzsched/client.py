@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -11,19 +12,25 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import redis
 
 from rzsched import calls, dead_letters, limits, operations, schedules
-from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Seconds, seconds
-from rzsched.connect import LinkSettings, SyncLink
+from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Durability, Seconds, seconds
+from rzsched.connect import LinkSettings
 from rzsched.errors import JobCancelled, JobFailed, JobNotFound
 from rzsched.exchange import TRANSPORT, translate
 from rzsched.job import JobStatus, State
 from rzsched.keys import Partition
+from rzsched.links import sync_link
 from rzsched.space import Plan, Space
 
 P = ParamSpec("P")
 T = TypeVar("T")
-WATCH_S = 10.0
+WATCH_S = 5.0
 """How long a waiter trusts the server to tell it, before it looks again."""
 BROKEN_S = 0.1
+
+
+def client_settings(namespace: str, durability: Durability | None, settings: ClientSettings | None) -> ClientSettings:
+    settings = settings or ClientSettings(namespace=namespace)
+    return settings if durability is None else replace(settings, durability=durability)
 
 
 def outcome(status: JobStatus) -> Any:
@@ -47,17 +54,17 @@ class Client:
     """Schedule jobs and look after them. It needs no task code: a task's name or a task will do.
 
     Threads may share a client, and a forked child may go on using its parent's. Connections are made when
-    they are first needed.
+    they are first needed. `durability` is what the calls wait for that don't say their own.
     """
 
     def __init__(self, url: str | None = None, namespace: str = DEFAULT_NAMESPACE, *,
-                 settings: ClientSettings | None = None) -> None:
-        self.space = Space(settings or ClientSettings(namespace=namespace))
-        chosen = self.space.settings
-        self._link = SyncLink(
+                 durability: Durability | None = None, settings: ClientSettings | None = None) -> None:
+        chosen = client_settings(namespace, durability, settings)
+        self._link = sync_link(
             url or os.environ.get("RZSCHED_URL") or DEFAULT_URL,
             LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s),
         )
+        self.space = Space(chosen, is_spread=self._link.apart)
 
     def run(self, plan: Plan[T]) -> T:
         try:
@@ -119,7 +126,7 @@ class Client:
 
     def _listen(self, place: Partition, job_id: str, until: float) -> None:
         """Return when the job ended, or when it is time to look again."""
-        listener = redis.Redis(connection_pool=self._link.pool).pubsub()  # type: ignore[no-untyped-call]
+        listener = redis.Redis(connection_pool=self._link.listener_pool()).pubsub()  # type: ignore[no-untyped-call]
         try:
             listener.subscribe(place.ended_channel)
             while (left := until - time.monotonic()) > 0:

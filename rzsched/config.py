@@ -3,10 +3,12 @@
 import math
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import Literal, get_args
 
 from rzsched.names import check_namespace
 
 Seconds = int | float | timedelta
+Durability = Literal["memory", "replicated", "fsync"]
 DEFAULT_URL = "redis://localhost:6379/0"
 DEFAULT_NAMESPACE = "rz"
 
@@ -26,9 +28,22 @@ def seconds(value: object, what: str) -> float:
     return number
 
 
+def check_durability(value: object) -> Durability:
+    """Return a level of durability, or raise ValueError."""
+    for level in get_args(Durability):
+        if value == level:
+            return level  # type: ignore[no-any-return]
+    raise ValueError(f"durability must be one of {', '.join(get_args(Durability))}, not {str(value)[:40]!r}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """What a producer may set; sizes are bytes, times are seconds."""
+    """What a producer may set; sizes are bytes, times are seconds.
+
+    `durability` holds for the calls that don't say their own. `replicated` means that `replicas` replicas have the
+    write, `fsync` that it is in the append-only file on disk; a call waits for that `durability_timeout_s`, or nine
+    tenths of `command_timeout_s` if that is less. A replica that isn't connected may come back in that time.
+    """
 
     namespace: str = DEFAULT_NAMESPACE
     payload_limit: int = 1 << 20
@@ -36,9 +51,15 @@ class ClientSettings:
     chunk_bytes: int = 8 << 20
     connect_timeout_s: float = 3.0
     command_timeout_s: float = 15.0
+    durability: Durability = "memory"
+    replicas: int = 1
+    durability_timeout_s: float = 5.0
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
+        check_durability(self.durability)
+        if type(self.replicas) is not int:
+            raise TypeError(f"replicas must be an int, not {type(self.replicas).__name__}")
         _check_positive(self)
 
 

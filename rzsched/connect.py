@@ -1,92 +1,28 @@
 """Run calls over redis-py, sync or async; redis-py's own exceptions do not leave this module.
 
 A link tries again, with backoff and jitter, what `exchange` says may be sent again. It never leaves a half-read
-connection in its pool, so no answer can reach another caller.
+connection in its pool, so no answer can reach another caller. Where a server was away, refused to serve or is the
+master no more, the link drops all its idle connections and counts up its `epoch`: whoever holds a connection of its own
+from an earlier epoch (a subscription, a blocking read) makes a new one.
 """
 
 import asyncio
-import random
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import redis
-import redis.asyncio
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-
-from rzsched import embedded
-from rzsched.errors import ServerUnsuitable
-from rzsched.exchange import (
-    FITNESS_QUESTIONS,
-    FOREIGN,
-    IN_BAND,
-    CredentialsRefused,
-    Exchange,
-    Step,
-    check_fitness,
-    translate,
-)
+from rzsched import sentinel
+from rzsched.calls import Argument
+from rzsched.exchange import FITNESS_QUESTIONS, FOREIGN, IN_BAND, Exchange, Step, check_fitness
+from rzsched.patience import Persistence, Sight, backoff_delays
+from rzsched.pools import LinkSettings, make_async_pool, make_pool
 from rzsched.urls import check_url, describe_url
 
-
-@dataclass(frozen=True, slots=True)
-class LinkSettings:
-    """How patient a link is. `retry_s` bounds how long it goes on trying; 0 leaves retrying to its owner."""
-
-    connect_timeout_s: float = 3.0
-    command_timeout_s: float | None = 15.0
-    retry_s: float = 1.0
-    max_connections: int = 1000
+__all__ = ["AsyncLink", "LinkSettings", "SyncLink", "backoff_delays"]
 
 
-def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -> Iterator[float]:
-    """Yield jittered waits that grow from `first_s` to `most_s`, until they add up to `total_s`."""
-    spent, step = 0.0, first_s
-    while spent < total_s:
-        delay = step * random.uniform(0.5, 1.5)
-        spent += delay
-        step = min(step * 2, most_s)
-        yield delay
-
-
-def _pool_arguments(settings: LinkSettings) -> dict[str, Any]:
-    return {
-        "socket_timeout": settings.command_timeout_s,
-        "socket_connect_timeout": settings.connect_timeout_s,
-        "socket_keepalive": True,
-        "retry": Retry(NoBackoff(), 0),
-        "max_connections": settings.max_connections,
-    }
-
-
-_ANSWER_FORM = {"protocol": 2, "decode_responses": False}
-"""What the readers of answers rely on: no option in a URL may change it."""
-
-
-class _Persistence:
-    """Whether and when to try again, for one exchange."""
-
-    def __init__(self, retry_s: float, where: str) -> None:
-        self._delays = backoff_delays(retry_s)
-        self._where = where
-
-    def delay_after(self, exchange: Exchange, error: Exception | None) -> float | None:
-        """Say how long to wait before the next try; None: it is over, and every call has its outcome."""
-        if error is not None:
-            exchange.lost(error)
-        failure = error or exchange.refusal
-        if exchange.done or failure is None:
-            return None
-        hopeless = isinstance(translate(failure, self._where), CredentialsRefused | ServerUnsuitable)
-        delay = None if hopeless else next(self._delays, None)
-        if delay is None:
-            exchange.give_up(failure)
-        return delay
-
-
-def _raise_first(outcomes: list[Any]) -> list[Any]:
+def raise_first(outcomes: list[Any]) -> list[Any]:
     for outcome in outcomes:
         if isinstance(outcome, Exception):
             raise outcome
@@ -96,65 +32,100 @@ def _raise_first(outcomes: list[Any]) -> list[Any]:
 class SyncLink:
     """Calls over a pool of blocking connections. Threads may share it; after a fork the child gets its own pool."""
 
+    apart = False
+    """Whether each partition may be at a server of its own."""
+
     def __init__(self, url: str, settings: LinkSettings) -> None:
         self._url = check_url(url)
         self.where = describe_url(url)
         self._settings = settings
         self._pool: Any = None
         self._fit = False
+        self._sight = Sight(url)
+        self.epoch = 0
 
     @property
     def pool(self) -> Any:
         if self._pool is None:
-            pool = redis.ConnectionPool.from_url(embedded.resolve(self._url), **_pool_arguments(self._settings))
-            pool.connection_kwargs.update(_ANSWER_FORM)
-            self._pool = pool
+            self._pool = make_pool(self._url, self._settings)
         return self._pool
+
+    def listener_pool(self) -> Any:
+        """Give the pool for subscriptions; its connections have the timeouts of all others."""
+        return self.pool
 
     def execute(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip and give their answers. Raises ConnectionFailed or ServerUnsuitable."""
-        return _raise_first(self.outcomes(steps))
+        return raise_first(self.outcomes(steps))
 
     def outcomes(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip; give each one's answer, or the exception it ends with."""
         exchange = Exchange(steps, self.where)
-        persistence = _Persistence(self._settings.retry_s, self.where)
+        persistence = Persistence(self._settings.retry_s, self._url, self.where)
         while not exchange.done:
-            failure = self._try(exchange)
+            failure = self.attempt(exchange)
             delay = persistence.delay_after(exchange, failure)
             if delay is not None:
-                self.pool.disconnect(inuse_connections=False)  # the others are likely dead too, or a demoted server's
                 time.sleep(delay)
         return exchange.outcomes
 
-    def _try(self, exchange: Exchange) -> Exception | None:
-        exchange.begin()
-        try:
-            self._attempt(exchange)
-        except FOREIGN as error:
-            return error
-        return None
+    def move_on(self) -> None:
+        """Leave all connections behind: those that idle are likely dead too, or a demoted server's."""
+        self.epoch += 1
+        self._fit = False
+        if self._pool is not None:
+            self._pool.disconnect(inuse_connections=False)
 
-    def _attempt(self, exchange: Exchange) -> None:
+    def look(self) -> None:
+        """Find out, now and then, whether the master has moved."""
+        if self._pool is not None and self._sight.is_due():
+            with contextlib.suppress(*FOREIGN):  # else the master may serve on while its sentinels are away
+                if self._pool.has_moved():
+                    self.move_on()
+                self._sight.seen()
+
+    def attempt(self, exchange: Exchange) -> Exception | None:
+        """Try once; give what went wrong on the way."""
+        failure = None
+        try:
+            for _ in self.conversation(exchange):
+                pass
+        except FOREIGN as error:
+            failure = error
+        if failure is not None or exchange.refused:
+            self.move_on()
+        return failure
+
+    def conversation(self, exchange: Exchange) -> Iterator[None]:
+        """Try once, in two steps, so that several servers may work at a time: send all, then read the answers."""
+        exchange.begin()
+        self.look()
         connection = self.pool.get_connection()
         try:
             if not self._fit:
                 self._check_fitness(connection)
-            self._talk(connection, exchange)
+            asked = self._send(connection, exchange)
+            yield
+            self._receive(connection, exchange, asked)
             if exchange.wants_scripts:
-                self._talk(connection, exchange)
+                self._receive(connection, exchange, self._send(connection, exchange))
         except BaseException:
             connection.disconnect()
             raise
         finally:
+            if exchange.refused:
+                connection.disconnect()  # what does not serve now may never: the next one may reach another server
             self.pool.release(connection)
 
-    def _talk(self, connection: Any, exchange: Exchange) -> None:
+    def _send(self, connection: Any, exchange: Exchange) -> list[int | None]:
         asked = []
         for indexes, parcel in exchange.parcels():
             asked += indexes
             exchange.sent = True
             connection.send_packed_command([parcel], check_health=False)
+        return asked
+
+    def _receive(self, connection: Any, exchange: Exchange, asked: list[int | None]) -> None:
         for index in asked:
             exchange.take(index, self._read(connection))
 
@@ -171,12 +142,17 @@ class SyncLink:
         self._fit = True
 
     def close(self) -> None:
-        if self._pool is not None:
+        if isinstance(self._pool, sentinel.MasterPool):
+            self._pool.close_all()
+        elif self._pool is not None:
             self._pool.disconnect()
 
 
 class AsyncLink:
     """Calls over a pool of asyncio connections, for one event loop."""
+
+    apart = False
+    """Whether each partition may be at a server of its own."""
 
     def __init__(self, url: str, settings: LinkSettings) -> None:
         self._url = check_url(url)
@@ -185,10 +161,12 @@ class AsyncLink:
         self._pool: Any = None
         self._listener_pool: Any = None
         self._fit = False
+        self._sight = Sight(url)
+        self.epoch = 0
 
     async def pool(self) -> Any:
         if self._pool is None:
-            pool = await self._make_pool({})
+            pool = await make_async_pool(self._url, self._settings, {})
             self._pool = self._pool or pool
         return self._pool
 
@@ -199,43 +177,59 @@ class AsyncLink:
         cancellation: a cancelled waiter would wait on.
         """
         if self._listener_pool is None:
-            pool = await self._make_pool({"socket_timeout": None})
+            pool = await make_async_pool(self._url, self._settings, {"socket_timeout": None})
             self._listener_pool = self._listener_pool or pool
         return self._listener_pool
 
-    async def _make_pool(self, said: dict[str, Any]) -> Any:
-        url = self._url
-        if url.startswith("embedded:"):
-            # Starting an embedded server takes a moment, which the loop should not stand still for.
-            url = await asyncio.to_thread(embedded.resolve, url)
-        pool = redis.asyncio.ConnectionPool.from_url(url, **_pool_arguments(self._settings))
-        pool.connection_kwargs.update(_ANSWER_FORM, **said)
-        return pool
+    async def at(self, route: Argument) -> "AsyncLink":
+        """Give the link to the server that holds a key: for what must stay on one connection."""
+        return self
+
+    def doubt(self) -> None:
+        """Hear that a server was not what it seemed to be; here there is no other."""
 
     async def execute(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip and give their answers. Raises ConnectionFailed or ServerUnsuitable."""
-        return _raise_first(await self.outcomes(steps))
+        return raise_first(await self.outcomes(steps))
 
     async def outcomes(self, steps: Sequence[Step]) -> list[Any]:
         """Run calls in one round trip; give each one's answer, or the exception it ends with."""
         exchange = Exchange(steps, self.where)
-        persistence = _Persistence(self._settings.retry_s, self.where)
+        persistence = Persistence(self._settings.retry_s, self._url, self.where)
         while not exchange.done:
-            failure = await self._try(exchange)
+            failure = await self.attempt(exchange)
             delay = persistence.delay_after(exchange, failure)
             if delay is not None:
-                pool = await self.pool()
-                await pool.disconnect(inuse_connections=False)
                 await asyncio.sleep(delay)
         return exchange.outcomes
 
-    async def _try(self, exchange: Exchange) -> Exception | None:
+    async def move_on(self) -> None:
+        """Leave all connections behind: those that idle are likely dead too, or a demoted server's."""
+        self.epoch += 1
+        self._fit = False
+        if self._pool is not None:
+            await self._pool.disconnect(inuse_connections=False)
+
+    async def look(self) -> None:
+        """Find out, now and then, whether the master has moved."""
+        if self._pool is not None and self._sight.is_due():
+            with contextlib.suppress(*FOREIGN):  # else the master may serve on while its sentinels are away
+                if await self._pool.has_moved():
+                    await self.move_on()
+                self._sight.seen()
+
+    async def attempt(self, exchange: Exchange) -> Exception | None:
+        """Try once; give what went wrong on the way."""
         exchange.begin()
+        await self.look()
+        failure = None
         try:
             await self._attempt(exchange)
         except FOREIGN as error:
-            return error
-        return None
+            failure = error
+        if failure is not None or exchange.refused:
+            await self.move_on()
+        return failure
 
     async def _attempt(self, exchange: Exchange) -> None:
         pool = await self.pool()
@@ -251,6 +245,8 @@ class AsyncLink:
             await connection.disconnect(nowait=True)
             raise
         finally:
+            if exchange.refused:
+                await connection.disconnect(nowait=True)
             await pool.release(connection)
 
     async def _talk(self, connection: Any, exchange: Exchange) -> None:
@@ -276,5 +272,7 @@ class AsyncLink:
 
     async def aclose(self) -> None:
         for pool in (self._pool, self._listener_pool):
-            if pool is not None:
+            if isinstance(pool, sentinel.AsyncMasterPool):
+                await pool.close_all()
+            elif pool is not None:
                 await pool.disconnect()

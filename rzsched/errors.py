@@ -4,6 +4,8 @@ Every error keeps its facts as attributes and as `args`, so that it survives pic
 as one printable line, so that a log or a terminal can carry it whatever a job or a server said.
 """
 
+from collections.abc import Sequence
+
 _LINE_CHARS = 500
 _NAME_CHARS = 80
 
@@ -157,6 +159,27 @@ class ServerUnsuitable(RzschedError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+
+class NotDurable(RzschedError):
+    """Report that what a call wrote is in the server's memory, and was not made as durable as asked in time.
+
+    The jobs stay: `job_ids` are those of the call, in its order (of a schedule, its own id), `job_id` is the first. The
+    same call with the same idempotency key makes no second job and waits again.
+    """
+
+    def __init__(self, job_ids: Sequence[str], why: str) -> None:
+        super().__init__(list(job_ids), why)
+        self.job_ids = list(job_ids)
+        self.why = why
+
+    @property
+    def job_id(self) -> str:
+        return self.job_ids[0] if self.job_ids else ""
+
+    def describe(self) -> str:
+        more = f" and {len(self.job_ids) - 1} more" if len(self.job_ids) > 1 else ""
+        return f"{self.job_id or 'the call'}{more}: written, but not durable in time: {self.why}"
 
 
 def _shown(value: str) -> str:

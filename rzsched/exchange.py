@@ -3,7 +3,8 @@
 Each call of an exchange has its own outcome, so that calls of several callers may travel together. A call stays
 open, and is sent again, while it surely did not run: nothing was sent yet, the server knew its script not, or it
 refused for a reason that passes (LOADING, READONLY). Where an answer was lost on the way the call may have run:
-only one that is `repeatable` is then sent again, the others fail.
+only one that is `repeatable` is then sent again, the others fail. A call that is to be durable stays open until its
+wait has been answered too (see `durability`).
 """
 
 import copy
@@ -13,9 +14,11 @@ from typing import Any, NamedTuple
 import hiredis
 import redis
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
+    ClusterCrossSlotError,
     ClusterDownError,
     NoPermissionError,
     NoScriptError,
@@ -26,6 +29,7 @@ from redis.exceptions import (
 )
 
 from rzsched.calls import Argument, Call, Enqueue, enqueue
+from rzsched.durability import MARK, Barrier, Durably, Kept
 from rzsched.errors import ConnectionFailed, RzschedError, ServerUnsuitable, one_line
 from rzsched.job import Prepared
 from rzsched.keys import Partition
@@ -41,8 +45,8 @@ FOREIGN = (redis.RedisError, OSError, EOFError)
 IN_BAND = (ResponseError, AuthenticationError, BusyLoadingError)
 """What is raised for a reply that was read whole."""
 _PASSING = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
-_PASSING_STARTS = ("UNBLOCKED ", "BUSY ")
-_PASSING_SIGNS = ("-READONLY ", "-MASTERDOWN ", "-LOADING ")
+_PASSING_STARTS = ("UNBLOCKED ", "BUSY ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ")
+_PASSING_SIGNS = ("-READONLY ", "-MASTERDOWN ", "-LOADING ", "-MISCONF ", "-NOREPLICAS ")
 _NO_AUTH = ("NOAUTH", "WRONGPASS", "invalid username-password", "invalid password", "Authentication required")
 
 
@@ -53,10 +57,27 @@ class Write(NamedTuple):
     jobs: list[Prepared]
 
 
-Step = Call[Any] | Enqueue | Write
+PlainStep = Call[Any] | Enqueue | Write
+Step = PlainStep | Durably[PlainStep]
+
+
+def route_of(step: Step) -> Argument:
+    """Say which node of a cluster runs a step; see `Call.route`."""
+    return step.routed_by if isinstance(step, Call) else step.partition.base
+
+
+def settle_ids(step: Step) -> Step:
+    """Make the ids that a step still lacks, so that it stays the same one however often it is sent."""
+    if isinstance(step, Durably):
+        return Durably(step.partition, settle_ids(step.step), step.wait)  # type: ignore[arg-type]
+    if isinstance(step, Durably):
+        return Durably(step.partition, settle_ids(step.step), step.wait)
+    return enqueue(step.partition, step.jobs) if isinstance(step, Write) else step
 
 
 def as_call(step: Step) -> Call[Any]:
+    if isinstance(step, Durably):
+        step = step.step
     if isinstance(step, Write):
         step = enqueue(step.partition, step.jobs)
     return step.call() if isinstance(step, Enqueue) else step
@@ -64,6 +85,10 @@ def as_call(step: Step) -> Call[Any]:
 
 class CredentialsRefused(ConnectionFailed):
     """Report that the server is there and does not accept the user name or password."""
+
+
+class OutOfMemory(ServerUnsuitable):
+    """Report that the server's memory is full: it takes nothing new until workers have freed some, or it gets more."""
 
 
 def is_passing(error: Exception) -> bool:
@@ -83,13 +108,27 @@ def translate(error: Exception, where: str) -> RzschedError:
         return CredentialsRefused(f"redis at {where} refused the user name or password: check the server URL")
     if isinstance(error, NoPermissionError):
         return CredentialsRefused(f"redis at {where} does not permit this user a command: {one_line(text, 120)}")
+    if "MISCONF " in text:
+        return ConnectionFailed(
+            f"redis at {where} can't save its data to disk and refuses writes (MISCONF): look at its log and the "
+            "free space of its disk"
+        )
+    if "NOREPLICAS " in text:
+        return ConnectionFailed(
+            f"redis at {where} refuses writes, its replicas are fewer than min-replicas-to-write: look after them"
+        )
     if isinstance(error, NoScriptError) or is_passing(error):
         return ConnectionFailed(f"redis at {where} can't serve yet: {one_line(text, 120)}")
     if isinstance(error, TRANSPORT):
         reason = one_line(text, 160) or type(error).__name__
         return ConnectionFailed(f"can't reach redis at {where} ({reason}): is the server running, is the URL right?")
+    if isinstance(error, AskError | ClusterCrossSlotError):
+        return ServerUnsuitable(f"redis at {where} is a node of a cluster: use a redis+cluster:// URL")
     if isinstance(error, OutOfMemoryError) or "OOM command not allowed" in text:
-        return ServerUnsuitable(f"redis at {where} is out of memory (maxmemory) and refused the write: add memory")
+        return OutOfMemory(
+            f"redis at {where} is out of memory (maxmemory) and refused the write: raise maxmemory, or let workers "
+            "finish what waits"
+        )
     return ServerUnsuitable(f"redis at {where} refused a command: {one_line(text, 200)}")
 
 
@@ -131,24 +170,40 @@ def check_fitness(reply: Any, where: str) -> None:
 class Exchange:
     """The calls that travel together, and what became of each."""
 
-    def __init__(self, steps: Sequence[Step], where: str) -> None:
+    def __init__(self, steps: Sequence[Step], where: str, *, asking: bool = False) -> None:
+        self._asking = asking
         self._calls = [as_call(step) for step in steps]
         self._where = where
         self._open = list(range(len(self._calls)))
+        self._barrier = Barrier({index: step for index, step in enumerate(steps) if isinstance(step, Durably)})
         self.outcomes: list[Any] = [None] * len(self._calls)
         """Each call's answer, or the exception that it raises."""
         self.refusal: Exception | None = None
         """Why calls did not run at the last try."""
         self.sent = False
-        self.wants_scripts = False
+        # Behind a script that turns out not to be there a whole wait would be in vain.
+        self.wants_scripts = self._barrier.stands
+        self.redirects: dict[int, AskError] = {}
+        """Which other node of a cluster is to be asked, by call; a MovedError is one of these."""
 
     @property
     def done(self) -> bool:
         return not self._open
 
+    @property
+    def refused(self) -> bool:
+        """Say whether the server does not serve now; where it only lacks scripts, or others have the keys, it does."""
+        return self.refusal is not None and not isinstance(self.refusal, NoScriptError | AskError)
+
+    @property
+    def open(self) -> list[int]:
+        return list(self._open)
+
     def begin(self) -> None:
         """Prepare for one try at the server."""
         self.refusal, self.sent = None, False
+        self._barrier.begin()
+        self.redirects.clear()
 
     def parcels(self) -> Iterator[tuple[list[int | None], bytes]]:
         """Pack what is to be sent now, each parcel with the calls that its replies belong to (None: to no call).
@@ -175,23 +230,54 @@ class Exchange:
             for name in sorted({self._calls[index].script for index in calls} - {""}):
                 yield None, pack_command(("SCRIPT", "LOAD", script(name).text))
         for index in calls:
+            if self._asking:
+                yield None, pack_command(("ASKING",))
             yield index, pack_command(self._calls[index].command())
+        for sign, command in self._barrier.lines(calls):
+            yield sign, pack_command(command)
 
     def take(self, index: int | None, reply: Any) -> None:
         """Settle a call by its reply; one that did not run stays open."""
         if index is None:
             return
-        if isinstance(reply, NoScriptError):
+        if index < 0:
+            self._take_wait(index, reply)
+        elif isinstance(reply, NoScriptError):
             self.wants_scripts, self.refusal = True, reply
+        elif isinstance(reply, AskError):
+            self.redirects[index] = self.refusal = reply
         elif isinstance(reply, Exception) and is_passing(reply):
             self.refusal = reply
         elif isinstance(reply, Exception):
             self._settle(index, translate(reply, self._where))
         else:
             try:
-                self._settle(index, self._calls[index].read(reply))
+                answer = self._calls[index].read(reply)
             except Exception as error:  # a foreign value in a key; the other calls are not to blame
-                self._settle(index, error)
+                return self._settle(index, error)
+            if not self._barrier.hold(index, answer):
+                self._settle(index, answer)
+
+    def _take_wait(self, sign: int, reply: Any) -> None:
+        """Settle the durable calls that ran; where the server could not wait out, they are open as before."""
+        if sign == MARK:
+            self._barrier.marked(reply)
+        elif isinstance(reply, Exception) and is_passing(reply):
+            self.refusal = reply
+            self._drop_held(reply)
+        else:
+            for index, kept in self._barrier.met(reply).items():
+                self._settle(index, kept)
+
+    def _drop_held(self, error: Exception) -> None:
+        """Settle what ran and may not run twice without its wait; the rest runs again, with one."""
+        for index, answer in self._barrier.answers.items():
+            if not self._calls[index].repeatable:
+                self._settle(index, self._unkept(answer, error))
+        self._barrier.begin()
+
+    def _unkept(self, answer: Any, error: Exception) -> Kept:
+        return Kept(answer, f"the wait was cut off: {translate(error, self._where)}")
 
     def _settle(self, index: int, outcome: Any) -> None:
         self.outcomes[index] = outcome
@@ -199,6 +285,7 @@ class Exchange:
 
     def lost(self, error: Exception) -> None:
         """Fail what may have run and may not run twice, now that the answers are lost."""
+        self._drop_held(error)
         if self.sent:
             self._fail([index for index in self._open if not self._calls[index].repeatable], error)
 
@@ -208,4 +295,7 @@ class Exchange:
 
     def _fail(self, indexes: list[int], error: Exception) -> None:
         for index in indexes:
-            self._settle(index, translate(error, self._where))
+            # It ran once, at least: the caller learns what it made.
+            known = self._barrier.known
+            kept = self._unkept(known[index], error) if index in known else translate(error, self._where)
+            self._settle(index, kept)

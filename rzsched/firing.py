@@ -68,7 +68,7 @@ class Firer:
         stopping = [pair for each in answers if isinstance(each, Fired) for pair in each.stopping]
         if stopping:
             await self._link.execute([
-                calls.command("PUBLISH", keys.worker_channel(self._namespace, worker), job_id, read=int)
+                calls.publish(keys.worker_channel(self._namespace, worker), job_id)
                 for worker, job_id in stopping
             ])  # fmt: skip
 

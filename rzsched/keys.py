@@ -97,8 +97,13 @@ def partition_of_key(key: str, partitions: int) -> int:
 
 
 def queues(namespace: str) -> str:
-    """Hash of queue -> number of partitions."""
+    """Hash of queue -> number of partitions, and of `queue/keyed`; see `layout`."""
     return f"{namespace}:queues"
+
+
+def apps(namespace: str) -> str:
+    """Set of the Apps whose schedules have been declared: one that misses here was forgotten by the server."""
+    return f"{namespace}:apps"
 
 
 def workers(namespace: str) -> str:

@@ -18,14 +18,17 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgpack
 
 from rzsched import calls, keys
 from rzsched.calls import Call, Outcome
-from rzsched.connect import LinkSettings, SyncLink
+from rzsched.connect import LinkSettings
 from rzsched.errors import RzschedError
+from rzsched.exchange import OutOfMemory
 from rzsched.execution import CANCEL, LOST, Run
+from rzsched.links import sync_link
 
 _log = logging.getLogger("rzsched.worker")
 PROGRESS_GAP_S = 0.2
@@ -62,7 +65,7 @@ class LeaseKeeper:
         self._stop_run = stop_run
         self._regained = regained
         timeout_s = max(card.lease_s / 3, 1.0)
-        self._link = SyncLink(url, LinkSettings(min(timeout_s, 3.0), timeout_s, retry_s=0))
+        self._link = sync_link(url, LinkSettings(min(timeout_s, 3.0), timeout_s, retry_s=0))
         self.runs = runs
         self._unsettled = unsettled
         self._progressed: deque[str] = deque()
@@ -72,9 +75,12 @@ class LeaseKeeper:
         self._started_at_ms = int(time.time() * 1000)
         self._trusted_from = time.monotonic()
         self._thread = threading.Thread(target=self._keep, name="rzsched-lease", daemon=True)
+        self._closed = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="rzsched-lease-end", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        self._watcher.start()
 
     @property
     def is_trusted(self) -> bool:
@@ -93,6 +99,8 @@ class LeaseKeeper:
         self._closing = True
         self._poke.set()
         self._thread.join(timeout=self._card.lease_s)
+        self._closed.set()
+        self._watcher.join(timeout=self._card.lease_s)
         try:
             self._link.execute([
                 calls.attend(keys.workers(self._card.namespace), self._card.worker),
@@ -106,7 +114,6 @@ class LeaseKeeper:
         interval = self._card.lease_s / 3
         due = 0.0
         while not self._closing:
-            self._give_up_overdue()
             begun = time.monotonic()
             if begun >= due:
                 late = begun - due
@@ -126,6 +133,16 @@ class LeaseKeeper:
     def _take_progressed(self) -> list[Run]:
         progressed = {self._progressed.popleft() for _ in range(len(self._progressed))}
         return [run for job_id in progressed if (run := self.runs.get(job_id)) is not None]
+
+    def _watch(self) -> None:
+        """Stop what has outlived its lease, on time: the renewing thread may just be waiting for an answer."""
+        wait_s = 0.0
+        while not self._closed.wait(wait_s):
+            self._give_up_overdue()
+            ended_from = time.monotonic() - self._card.lease_s
+            left_s = [run.leased_from - ended_from for run in list(self.runs.values()) if run.leased_from > ended_from]
+            wait_s = min(left_s, default=math.inf)
+            wait_s = min(wait_s + 0.001, self._card.lease_s / 4)
 
     def _give_up_overdue(self) -> None:
         now = time.monotonic()
@@ -153,26 +170,34 @@ class LeaseKeeper:
         ]
         steps += [self._renewal(place, here, ended.get(place, [])) for place, here in by_place.items()]
         try:
-            answers = self._link.execute(steps)
+            answers = self._execute(steps)
         except Exception as error:  # whatever it is, this thread must try again: nothing else renews
-            if self._reachable:
-                _log.warning("leases can't be renewed: %s", error)
-            self._reachable = False
-            return False
-        self._reachable = True
+            answers = [error] * len(steps)
+        failure = next((answer for answer in answers if isinstance(answer, Exception)), None)
+        if failure is not None and self._reachable:
+            _log.warning("leases can't be renewed: %s", failure)
+        self._reachable = failure is None
         self._take_answers(list(by_place.values()), answers[2:], sent)
-        was_trusted, self._trusted_from = self.is_trusted, sent
-        if not was_trusted:
-            self._regained()
-        return True
+        # In a cluster one node may be away: its runs end by their own leases, the others go on.
+        if failure is None or not all(isinstance(answer, Exception) for answer in answers):
+            was_trusted, self._trusted_from = self.is_trusted, sent
+            if not was_trusted:
+                self._regained()
+        return failure is None
+
+    def _execute(self, steps: list[Call[object]]) -> list[Any]:
+        outcomes = self._link.outcomes(steps)
+        if isinstance(outcomes[1], OutOfMemory):
+            outcomes[1] = None  # a full server may do without the card, but not without the leases
+        return outcomes
 
     def _renewal(self, place: keys.Partition, runs: list[Run], ended: list[Renewal]) -> Call[object]:
         told = [(run.id, run.fence, run.entry, run.progress) for run in runs] + ended
         return calls.renew(place, self._card.worker, self._lease_ms, told)  # type: ignore[return-value]
 
-    def _take_answers(self, groups: list[list[Run]], answers: list[dict[str, str]], sent: float) -> None:
+    def _take_answers(self, groups: list[list[Run]], answers: list[Any], sent: float) -> None:
         for runs, notes in zip(groups, answers, strict=True):
-            for run in runs:
+            for run in runs if not isinstance(notes, Exception) else ():
                 note = notes.get(run.id)
                 if note != "LOST":
                     run.leased_from = sent

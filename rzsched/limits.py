@@ -10,9 +10,9 @@ read too, until the channel `gate` says that a place got free or the limits chan
 
 import math
 
-from rzsched.calls import Argument, Call
+from rzsched import layout
 from rzsched.config import Seconds, seconds
-from rzsched.exchange import Step
+from rzsched.growth import check_partitions, configure, grow, stored_limits
 from rzsched.keys import Partition
 from rzsched.names import check_queue
 from rzsched.space import Plan, Space, partitions_of, register
@@ -21,12 +21,6 @@ Rate = tuple[int, Seconds]
 """So many jobs in so many seconds."""
 LONGEST_RATE_S = 366 * 86_400
 MOST = 1_000_000
-
-
-def configure(place: Partition, limits: dict[str, str], now_ms: str = "") -> Call[str]:
-    """Set limits of one partition, or remove those that are ''."""
-    flat: list[Argument] = [word for limit in limits.items() for word in limit]
-    return Call("configure", place.fixed, (now_ms, len(limits), *flat), lambda answer: str(answer[0].decode()))
 
 
 def pause(space: Space, queue: str) -> Plan[None]:
@@ -41,41 +35,40 @@ def resume(space: Space, queue: str) -> Plan[None]:
     yield [configure(place, {"paused": ""}) for place in places]
 
 
-def configure_queue(space: Space, queue: str, *, concurrency: int | None = None,
-                    rate: Rate | None = None) -> Plan[None]:
+def configure_queue(space: Space, queue: str, *, concurrency: int | None = None, rate: Rate | None = None,
+                    partitions: int | None = None) -> Plan[None]:
     """Limit a queue over all its workers: `concurrency` jobs running at once, `rate` = (jobs, seconds) started in any
     such span. None leaves a limit as it is; 0, or a rate of 0 jobs, removes it.
 
-    Raises ValueError or TypeError for a senseless limit, and for one that is smaller than the number of partitions.
+    `partitions` makes a queue with so many, or has one grow while it is in use; see `growth`. Raises ValueError or
+    TypeError, before anything is written, for a senseless limit, for one that is smaller than the number of partitions,
+    and for fewer partitions than there are.
     """
     if concurrency is not None:
         _check_count(concurrency, "concurrency")
     rate_ms = None if rate is None else _check_rate(rate)
-    places = yield from _places(space, queue)
-    for count, what in ((concurrency, "concurrency"), (rate and rate[0], "rate")):
-        if count and count < len(places):
-            raise ValueError(f"{what} must be at least {len(places)}, as many as the queue has partitions, not {count}")
-    steps: list[Step] = []
-    for number, place in enumerate(places):
-        limits = {}
-        if concurrency is not None:
-            limits["concurrency"] = _share(concurrency, number, len(places))
-        if rate is not None:
-            limits["rate"] = _share(rate[0], number, len(places))
-            limits["rate_ms"] = str(rate_ms) if rate[0] else ""
-        if limits:
-            steps.append(configure(place, limits))
-    yield steps
+    if partitions is not None:
+        check_partitions(partitions)
+    (found,) = yield [layout.look(space.settings.namespace, check_queue(queue))]
+    count = found.partitions if found else 0
+    if partitions is not None and partitions < count:
+        raise ValueError(f"a queue can't shrink: {queue} has {count} partitions, and its jobs live there")
+    wanted = max(count, partitions or 1)
+    stored = yield from stored_limits(space, queue, count)
+    totals = stored.changed(concurrency, rate and rate[0], rate_ms)
+    if (too_few := totals.smaller_than(wanted)) is not None:
+        what, most = too_few
+        raise ValueError(f"{what} must be at least {wanted}, as many as the queue has partitions, not {most}")
+    if count == wanted:
+        yield [configure(space.place(queue, number), shares)
+               for number in range(count) if (shares := totals.shares(number, wanted, only_named=True))]
+        return
+    yield from grow(space, queue, count, wanted, stored, totals)
 
 
 def _places(space: Space, queue: str) -> Plan[list[Partition]]:
     yield from register(space, [check_queue(queue)])
     return (yield from partitions_of(space, queue))
-
-
-def _share(count: int, number: int, partitions: int) -> str:
-    share = count // partitions + (number < count % partitions)
-    return str(share) if share else ""
 
 
 def _check_count(value: object, what: str) -> None:

@@ -12,11 +12,14 @@ from typing import Any
 from rzsched import calls, keys
 from rzsched.answers import QueueStats, WorkerInfo, read_stats, read_worker
 from rzsched.calls import Enqueued
-from rzsched.config import ClientSettings, Seconds
+from rzsched.config import ClientSettings, Durability, Seconds
+from rzsched.durability import Wait
 from rzsched.errors import JobNotFound
 from rzsched.exchange import Write
 from rzsched.job import JobId, JobOptions, JobSpec, JobStatus, Prepared, TaskLike, prepare
+from rzsched.keeping import confirm, hold_to, keep, wait_for
 from rzsched.keys import Partition
+from rzsched.layout import read_registry
 from rzsched.names import check_queue
 from rzsched.retry import Backoff
 from rzsched.space import Plan, Space, partitions_of, register, reregister
@@ -45,6 +48,7 @@ def schedule_job(
     retention: Seconds | None = None,
     concurrency_key: str | None = None,
     concurrency_limit: int | None = None,
+    durability: Durability | None = None,
 ) -> Plan[JobId]:
     """Schedule one job: at `run_at`, after `delay`, or as soon as possible.
 
@@ -52,47 +56,60 @@ def schedule_job(
     "default", 3 retries, `Backoff()`, priority 5 (0 is first), an `idempotency_ttl` of 86,400 s, no timeout, no
     expiry, a retention of 3,600 s. Durations are seconds or timedeltas; `run_at` is an aware datetime or epoch
     seconds. An `idempotency_key` in use gives the id of the job that holds it, with `created` False.
-    Of a `concurrency_key` at most `concurrency_limit` (default 1) jobs run at once.
+    Of a `concurrency_key` at most `concurrency_limit` (default 1) jobs run at once. `durability` is what this call
+    waits for (None: what the client says): "memory", "replicated", or "fsync".
 
     Raises ValueError or TypeError for bad arguments, PayloadError, PayloadTooLarge or InvalidName, always before
-    anything is written; ConnectionFailed when the server can't be reached (the job may then exist: repeat the call
-    with the same key).
+    anything is written, as ServerUnsuitable for a durability that the server can't give; NotDurable when it was not
+    reached in time (the job exists); ConnectionFailed when the server can't be reached (the job may then exist: repeat
+    the call with the same key).
     """
     spec = JobSpec(task, args, kwargs, run_at, delay, queue, max_retries, backoff, priority, idempotency_key,
                    idempotency_ttl, timeout, expires, retention, concurrency_key, concurrency_limit)
-    return _schedule(space, prepare(spec, task, args, kwargs, space.settings.payload_limit))
+    return _schedule(space, prepare(spec, task, args, kwargs, space.settings.payload_limit), durability)
 
 
 def schedule(space: Space, task: str | TaskLike, args: Sequence[Any], kwargs: Mapping[str, Any] | None,
-             options: JobOptions) -> Plan[JobId]:
-    return _schedule(space, prepare(options, task, args, kwargs, space.settings.payload_limit))
+             options: JobOptions, durability: Durability | None = None) -> Plan[JobId]:
+    return _schedule(space, prepare(options, task, args, kwargs, space.settings.payload_limit), durability)
 
 
-def _schedule(space: Space, job: Prepared) -> Plan[JobId]:
-    if job.queue not in space.partitions:
+def _schedule(space: Space, job: Prepared, durability: Durability | None) -> Plan[JobId]:
+    wait = yield from wait_for(space, durability)
+    if space.is_stale(job.queue):
         yield from register(space, [job.queue])
+    place = space.choose(job)
     answer: Enqueued
-    (answer,) = yield [Write(space.choose(job), [job])]
+    (answer,), lack = yield from keep(space, wait, [(place, Write(place, [job]))])
     if answer.fresh:
         yield from reregister(space, {job.queue})
+        lack = lack or (yield from confirm(space, wait, [place]))
+    hold_to(answer.ids, lack)
     return answer.ids[0]
 
 
-def schedule_many(space: Space, specs: Iterable[JobSpec]) -> Plan[list[JobId]]:
+def schedule_many(space: Space, specs: Iterable[JobSpec], *,
+                  durability: Durability | None = None) -> Plan[list[JobId]]:
     """Schedule many jobs, in chunks; give their ids in the order of the jobs.
 
     Each chunk (250 jobs or 8 MiB of one partition) is written whole or not at all. A list or tuple is checked whole
     before anything is written. Any other iterable is read 10,000 jobs (or 16 MiB) at a time, then written: where it
     raises, or gives a bad job, what it gave since the last write is not scheduled.
+
+    What is written together waits together for its `durability`. Where that is not reached the rest is not written:
+    NotDurable names the jobs that are.
     """
     ids: list[JobId] = []
+    wait = yield from wait_for(space, durability)
     if isinstance(specs, list | tuple):
         jobs: Iterable[Prepared] = yield from _prepare_all(space, specs)
         chunks = CHUNKS_IN_A_WAVE
     else:
         jobs, chunks = (_prepare_spec(space, spec) for spec in specs), CHUNKS_READ_AHEAD
     for wave in _waves(space.settings, jobs, chunks):
-        ids += yield from _schedule_wave(space, wave)
+        written, lack = yield from _schedule_wave(space, wave, wait)
+        ids += written
+        hold_to(ids, lack)
     return ids
 
 
@@ -124,7 +141,7 @@ def _waves(settings: ClientSettings, jobs: Iterable[Prepared], chunks: int) -> I
         yield wave
 
 
-def _schedule_wave(space: Space, jobs: list[Prepared]) -> Plan[list[JobId]]:
+def _schedule_wave(space: Space, jobs: list[Prepared], wait: Wait | None) -> Plan[tuple[list[JobId], str]]:
     by_queue: dict[str, list[int]] = {}
     for index, job in enumerate(jobs):
         by_queue.setdefault(job.queue, []).append(index)
@@ -135,14 +152,20 @@ def _schedule_wave(space: Space, jobs: list[Prepared]) -> Plan[list[JobId]]:
         for place, of_place in _placed(space, queue, jobs, indexes)
         for chunk in _chunked(space.settings, jobs, of_place)
     ]
-    answers: list[Enqueued] = yield [Write(place, [jobs[index] for index in chunk]) for place, chunk in chunks]
-    yield from reregister(space, {place.queue for (place, _), got in zip(chunks, answers, strict=True) if got.fresh})
+    answers: list[Enqueued]
+    answers, lack = yield from keep(
+        space, wait, [(place, Write(place, [jobs[index] for index in chunk])) for place, chunk in chunks]
+    )
+    fresh = [place for (place, _), got in zip(chunks, answers, strict=True) if got.fresh]
+    if fresh:
+        yield from reregister(space, {place.queue for place in fresh})
+        lack = lack or (yield from confirm(space, wait, fresh))
     if len(by_queue) == 1 and space.partitions[jobs[0].queue] == 1:
-        return [job_id for answer in answers for job_id in answer.ids]
+        return [job_id for answer in answers for job_id in answer.ids], lack
     ids: dict[int, JobId] = {}
     for (_, chunk), answer in zip(chunks, answers, strict=True):
         ids.update(zip(chunk, answer.ids, strict=True))
-    return [ids[index] for index in range(len(jobs))]
+    return [ids[index] for index in range(len(jobs))], lack
 
 
 def _placed(space: Space, queue: str, jobs: list[Prepared],
@@ -167,18 +190,20 @@ def _chunked(settings: ClientSettings, jobs: list[Prepared], indexes: list[int])
     yield chunk
 
 
-def cancel_job(space: Space, job_id: str) -> Plan[bool]:
+def cancel_job(space: Space, job_id: str, *, durability: Durability | None = None) -> Plan[bool]:
     """Cancel a job: a waiting one ends now, a running one is asked to stop. Give False when it had ended already.
 
-    Raises JobNotFound for an unknown id, InvalidName for what can't be an id.
+    Raises JobNotFound for an unknown id, InvalidName for what can't be an id, NotDurable as `schedule_job` does.
     """
     place = space.place_of(job_id)
-    ((status, worker),) = yield [calls.cancel(place, job_id)]
+    wait = yield from wait_for(space, durability)
+    ((status, worker),), lack = yield from keep(space, wait, [(place, calls.cancel(place, job_id))])
     if status == "NOT_FOUND":
         raise JobNotFound(job_id)
     if status == "REQUESTED":
         channel = keys.worker_channel(space.settings.namespace, worker)
-        yield [calls.command("PUBLISH", channel, job_id, read=int)]
+        yield [calls.publish(channel, job_id)]
+    hold_to([job_id], lack)
     return bool(status != "FINISHED")
 
 
@@ -201,16 +226,11 @@ def queue_stats(space: Space, queue: str) -> Plan[QueueStats]:
 def queues(space: Space) -> Plan[list[QueueStats]]:
     """Count what every known queue holds, by name."""
     registry = keys.queues(space.settings.namespace)
-    (known,) = yield [calls.command("HGETALL", registry, read=_sorted_names)]
+    (known,) = yield [calls.command("HGETALL", registry, read=read_registry)]
     result = []
     for queue in known:
         result.append((yield from queue_stats(space, queue)))
     return result
-
-
-def _sorted_names(answer: Any) -> list[str]:
-    names = answer.keys() if isinstance(answer, dict) else answer[::2]
-    return sorted(name.decode() for name in names)
 
 
 def workers(space: Space) -> Plan[list[WorkerInfo]]:

@@ -34,6 +34,8 @@ class Post:
     fair_turn: int = 0
     asked_at: float = 0.0
     shut: asyncio.TimerHandle | None = None
+    lost: bool = False
+    """A round trip failed here: jobs may be pending for this worker that it knows nothing of."""
 
     def take_answer(self, claims: Claims, limit: int, look_again: Callable[["Post"], None]) -> bool:
         """Learn from a claim of at most `limit` whether there is more; say whether a shut post is open again."""
@@ -61,6 +63,24 @@ class Post:
         self.fair_credit = 0
         self.fair_turn += 1
         return str(1 + self.fair_turn % 9)
+
+
+@dataclass(slots=True, eq=False)
+class Lane:
+    """Posts that share their round trips and their blocking read: all of a server's, one by one in a cluster.
+
+    So a node that is slow or away holds up nobody's jobs but its own.
+    """
+
+    posts: list[Post] = field(default_factory=list)
+    in_flight: "set[asyncio.Task[None]]" = field(default_factory=set)
+    reading: list[Partition] = field(default_factory=list)
+    """Where the blocking read that is under way waits."""
+
+    @property
+    def waiting(self) -> int:
+        """Count the outcomes that are not yet settled."""
+        return sum(len(post.outcomes) for post in self.posts)
 
 
 def look_at_cold(posts: Iterable[Post]) -> None:

@@ -2,25 +2,27 @@
 
 When busy, one call to a partition settles what ended there and claims as many new jobs as there are free slots. Up to
 two round trips are under way at once, so that the server works while handlers run. A partition is `hot` while its
-claims come back full. When none is, a blocking read holds one slot and waits (see `reader`).
+claims come back full. When none is, a blocking read holds one slot and waits (see `idle`).
 
-A round trip whose answer was lost may have claimed jobs that nobody here knows of. Then nothing more is claimed until
-everything that is pending for this worker and unknown to it has been handed back, with no attempt used.
+In a cluster each partition has round trips of its own, so that a node which is away holds up nobody else's jobs (see
+`posts.Lane`). A round trip whose answer was lost is made good before anything more is claimed there (see `regaining`).
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from rzsched import calls
 from rzsched.calls import Claimed, Claims, Outcome
-from rzsched.connect import AsyncLink, backoff_delays
-from rzsched.errors import RzschedError
+from rzsched.connect import backoff_delays
+from rzsched.idle import IdleReads
 from rzsched.keys import Partition
-from rzsched.posts import MOST_CLAIMED, Post, look_at_cold, share_slots
-from rzsched.reader import BlockingReader, Delivery, GroupsGone
+from rzsched.links import AnyAsyncLink
+from rzsched.posts import MOST_CLAIMED, Lane, Post, look_at_cold, share_slots
+from rzsched.reader import Delivery
+from rzsched.regaining import Regaining
 
 _log = logging.getLogger("rzsched.worker")
 MOST_IN_FLIGHT = 2
@@ -33,36 +35,50 @@ class Pump:
     """Settle and claim for one worker, on its loop.
 
     `begin(place, claimed, sent)` takes what was claimed by a call sent at that monotonic second, `note` what the server
-    said of a finish, `rejoin` makes the partitions ready again, `known` names the jobs this worker runs, by partition.
+    said of a finish, `rejoin` makes partitions ready again, `known` names the jobs this worker runs, by partition.
     `settled(outcomes)` is told what the server has taken: until then the leases are still to be kept.
     """
 
-    def __init__(self, link: AsyncLink, worker: str, lease_ms: int, concurrency: int, *,
+    def __init__(self, link: AnyAsyncLink, worker: str, lease_ms: int, concurrency: int, *,
                  begin: Callable[[Partition, list[Claimed], float], None],
                  note: Callable[[Partition, str, str], None],
                  may_claim: Callable[[], bool], known: Callable[[], dict[Partition, list[str]]],
-                 rejoin: Callable[[], Any], settled: Callable[[list[Outcome]], None]) -> None:
+                 rejoin: Callable[[Iterable[Partition]], Coroutine[Any, Any, None]],
+                 settled: Callable[[list[Outcome]], None]) -> None:
         self._link = link
-        self._worker = worker
-        self._lease_ms = lease_ms
-        self._begin = begin
-        self._note = note
-        self._may_claim = may_claim
-        self._known = known
-        self._rejoin = rejoin
-        self._settled = settled
+        self._worker, self._lease_ms = worker, lease_ms
+        self._begin, self._note, self._may_claim, self._settled = begin, note, may_claim, settled
         self.posts: dict[Partition, Post] = {}
+        self._lanes: dict[Partition | None, Lane] = {}
         self.free = concurrency
         self.half = max(1, concurrency // 2)
         self.kick = asyncio.Event()
         self.room = asyncio.Event()
         self.closing = False
         self._in_flight: set[asyncio.Task[None]] = set()
-        self._regaining: asyncio.Task[None] | None = None
-        self._reader: BlockingReader | None = None
-        self._read_places: list[Partition] = []  # where the blocking read that is under way waits
-        self._unblocking: asyncio.Task[None] | None = None
-        self._trouble: Iterator[float] | None = None  # the waits between tries, from a failure to the next success
+        self._regaining = Regaining(link, worker, known=known, rejoin=rejoin, lanes=self._lanes,
+                                    in_flight=self._in_flight, regained=self.wake)
+        self.reads = IdleReads(link, worker, self, self._regaining, rejoin=rejoin)
+        self._reading: list[asyncio.Task[None]] | None = None
+
+    def add(self, place: Partition, weight: int) -> None:
+        """Work on a partition too; nothing changes where it is known already."""
+        if place in self.posts:
+            return
+        post = self.posts[place] = Post(place, weight)
+        lane = self._lane_of(post)
+        lane.posts.append(post)
+        if len(lane.posts) > 1:
+            self.reads.end(lane)  # the next read waits there too
+        elif self._reading is not None:
+            self._reading.append(asyncio.create_task(self.reads.run(lane)))
+        self.wake()
+
+    def _lane_of(self, post: Post) -> Lane:
+        key = post.place if self._link.apart else None
+        if key not in self._lanes:
+            self._lanes[key] = Lane()
+        return self._lanes[key]
 
     # ---- what others say
 
@@ -84,8 +100,8 @@ class Pump:
         return not self._in_flight
 
     @property
-    def _claims(self) -> bool:
-        return not self.closing and self._regaining is None and self._may_claim()
+    def claims(self) -> bool:
+        return not self.closing and self._may_claim()
 
     # ---- busy
 
@@ -97,21 +113,45 @@ class Pump:
             self.kick.clear()
             self.launch()
 
+    async def read_when_idle(self) -> None:
+        """Wait for jobs by blocking reads whenever there is nothing to claim."""
+        self._reading = [asyncio.create_task(self.reads.run(lane)) for lane in self._lanes.values()]
+        try:
+            while True:
+                done, _ = await asyncio.wait(self._reading, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                self._reading = [task for task in self._reading if not task.done()]
+                if not self._reading:
+                    return
+        finally:
+            for task in self._reading:
+                task.cancel()
+            await asyncio.gather(*self._reading, return_exceptions=True)
+
     def launch(self) -> None:
         """Begin the round trips that are worth it now."""
-        while len(self._in_flight) < MOST_IN_FLIGHT and self._regaining is None:
-            if self._in_flight and sum(len(post.outcomes) for post in self.posts.values()) < self.half:
-                return  # what ended meanwhile travels with the next one
-            parts = self._next_parts()
-            if not parts:
+        while True:
+            trips: dict[Lane, list[Part]] = {}
+            for part in self._next_parts():
+                trips.setdefault(self._lane_of(part[0]), []).append(part)
+            for lane, parts in trips.items():
+                self._track(lane, self._exchange(lane, parts))
+            if not trips:
                 return
-            self._track(self._exchange(parts))
+
+    def _is_ready(self, lane: Lane) -> bool:
+        """Say whether a lane is worth another round trip; what ended meanwhile travels with the next one."""
+        if not lane.in_flight:
+            return True
+        return len(lane.in_flight) < MOST_IN_FLIGHT and lane.waiting >= max(1, self.half // len(self._lanes))
 
     def _next_parts(self) -> list[Part]:
-        claims = self._claims
+        claims = self.claims
         if claims and self.free > 0:
             look_at_cold(self.posts.values())
-        posts = [post for post in self.posts.values() if post.outcomes or (claims and post.hot)]
+        ready = [post for lane in self._lanes.values() if self._is_ready(lane) for post in lane.posts if not post.lost]
+        posts = [post for post in ready if post.outcomes or (claims and post.hot)]
         limits = share_slots(posts, self.free) if claims else [0] * len(posts)
         parts: list[Part] = []
         for post, limit in zip(posts, limits, strict=True):
@@ -121,7 +161,7 @@ class Pump:
                 self.free -= limit
         return parts
 
-    async def _exchange(self, parts: list[Part]) -> None:
+    async def _exchange(self, lane: Lane, parts: list[Part]) -> None:
         steps = [
             calls.finish(post.place, self._worker, self._lease_ms, limit, post.fair_priority(limit), outcomes)
             for post, outcomes, limit in parts
@@ -131,24 +171,24 @@ class Pump:
             answers = await self._link.execute(steps)
         except Exception as error:  # RzschedError, or an answer that cannot be read: jobs may hang on it all the same
             self._take_back(parts)
-            self._lose_link(error)
+            self.lose(lane, error)
             return
-        self._link_serves()
+        self._regaining.serves()
         for (post, outcomes, limit), answer in zip(parts, answers, strict=True):
             self._settled(outcomes)
             for job_id, note in answer.notes.items():
                 self._note(post.place, job_id, note)
-            self._take(post, answer.claimed, limit, sent)
+            self._take(lane, post, answer.claimed, limit, sent)
         # Before the kick, else the pump still counts this one as under way, and what ended meanwhile waits for ever.
-        self._in_flight.discard(asyncio.current_task())
+        self._landed(lane, asyncio.current_task())
         self.kick.set()
 
-    def _take(self, post: Post, claimed: Claims, limit: int, sent: float) -> None:
+    def _take(self, lane: Lane, post: Post, claimed: Claims, limit: int, sent: float) -> None:
         self.free += limit - len(claimed)
-        if post.take_answer(claimed, limit, self._look):
-            self._read_with(post)
-        elif post.shut is not None and post.place in self._read_places:
-            self._end_read()
+        is_open_again = post.take_answer(claimed, limit, self._look)
+        turned = is_open_again or post.shut is not None
+        if lane.reading and turned and (post.place in lane.reading) != is_open_again:
+            self.reads.end(lane)  # the next one waits where posts are open, and only there
         if claimed:
             self._begin(post.place, claimed, sent)
         if self.free > 0:
@@ -158,8 +198,7 @@ class Pump:
 
     def _look(self, post: Post) -> None:
         """Ask a post that may have been shut, even if the blocking read at the others has the only free slot."""
-        if self._read_places and self.free < 1:
-            self._end_read()
+        self.reads.free_the_slot()
         post.open()
         post.hot = True
         self.kick.set()
@@ -168,29 +207,15 @@ class Pump:
         """Heed what the gate of a partition says: a place got free, the limits changed, or the queue is paused."""
         for post in self.posts.values():
             if post.place.gate_channel == channel:
-                if word == "PAUSED" and post.place in self._read_places:
-                    self._end_read()  # else it would take a job, to give it back
+                lane = self._lane_of(post)
+                if word == "PAUSED" and post.place in lane.reading:
+                    self.reads.end(lane)  # else it would take a job, to give it back
                 self._look(post)
 
     def look_at_all(self) -> None:
         """Ask everywhere: the gates may have spoken unheard."""
         for post in self.posts.values():
             self._look(post)
-
-    def _read_with(self, post: Post) -> None:
-        """Have the blocking read wait for a post that is open again too."""
-        if self._read_places and post.place not in self._read_places:
-            self._end_read()
-
-    def _end_read(self) -> None:
-        """End the blocking read, so that the next one waits for jobs of the right partitions."""
-        self._read_places = []
-        if self._reader is not None and self._unblocking is None:
-            self._unblocking = asyncio.get_running_loop().create_task(self._try(self._reader.unblock))
-            self._unblocking.add_done_callback(self._forget_unblocking)
-
-    def _forget_unblocking(self, _: "asyncio.Task[None]") -> None:
-        self._unblocking = None
 
     def _take_back(self, parts: list[Part]) -> None:
         for post, outcomes, limit in parts:
@@ -199,62 +224,31 @@ class Pump:
 
     # ---- idle
 
-    async def read_when_idle(self, reader: BlockingReader) -> None:
-        """Wait for jobs by a blocking read whenever there is nothing to claim and a slot to run one in."""
-        self._reader = reader
-        while not self.closing:
-            places = self._idle_places()
-            if not places:
-                self.room.clear()
-                await self.room.wait()
-                continue
-            self.free -= 1  # the slot of what the read will bring
-            try:
-                self._read_places = places
-                deliveries = await reader.read(places)
-            except GroupsGone:
-                deliveries = []
-                await self._try(self._rejoin)
-            except Exception as error:
-                deliveries = []
-                self._lose_link(error)
-            finally:
-                self._read_places = []
-                self.free += 1
-            # What was pending here when the link was lost is being handed back: only what then is left counts.
-            while self._regaining is not None and not self._regaining.done():
-                await asyncio.wait({self._regaining})
-            if deliveries:
-                await self._track(self._claim_delivered(deliveries))
-            self.kick.set()
-
-    def _idle_places(self) -> list[Partition]:
-        """Say where to wait for jobs, if nothing is hot; what a shut post brought would only be given back."""
-        if self.free < 1 or not self._claims or any(post.hot for post in self.posts.values()):
-            return []
-        return [post.place for post in self.posts.values() if post.shut is None]
-
-    def _track(self, round_trip: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+    def _track(self, lane: Lane, round_trip: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         """Begin a round trip that may claim: regaining the link waits for it."""
         task = asyncio.get_running_loop().create_task(round_trip)
         self._in_flight.add(task)
-        task.add_done_callback(self._in_flight.discard)
+        lane.in_flight.add(task)
+        task.add_done_callback(lambda done: self._landed(lane, done))
         return task
 
-    async def _try(self, step: Callable[[], Any]) -> None:
-        try:
-            await step()
-        except Exception as error:
-            self._lose_link(error)
+    def _landed(self, lane: Lane, task: Any) -> None:
+        for flights in (self._in_flight, lane.in_flight):
+            flights.discard(task)
 
-    async def _claim_delivered(self, deliveries: list[Delivery]) -> None:
-        """Claim what a read brought, and more of the same partitions; what there is no slot for goes back."""
+    async def claim_delivered(self, lane: Lane, deliveries: list[Delivery], share: int) -> None:
+        """Claim what a read brought, and more of the same partitions, with one `share`th of the free slots at most."""
+        await self._track(lane, self._claim_delivered(lane, deliveries, share))
+
+    async def _claim_delivered(self, lane: Lane, deliveries: list[Delivery], share: int) -> None:
         entries: dict[Partition, list[str]] = {}
         for delivery in deliveries:
             entries.setdefault(delivery.place, []).extend(delivery.entries)
         parts: list[Part] = []
         for place in entries:
-            limit = 0 if self.closing else min(max(self.free, 0), MOST_CLAIMED)
+            # While cut off from its leases a worker begins nothing: what the read brought goes back.
+            may = self._may_claim() and not self.closing
+            limit = min(-(-max(self.free, 0) // share), MOST_CLAIMED) if may else 0
             self.free -= limit
             parts.append((self.posts[place], [], limit))
         steps = [
@@ -266,65 +260,44 @@ class Pump:
             answers = await self._link.execute(steps)
         except Exception as error:
             self._take_back(parts)
-            self._lose_link(error)
+            self.lose(lane, error)
             return
-        self._link_serves()
+        self._regaining.serves()
         for (post, _, limit), claimed in zip(parts, answers, strict=True):
-            self._take(post, claimed, limit, sent)
+            self._take(lane, post, claimed, limit, sent)
 
-    # ---- cut off
+    # ---- cut off, leaving
 
-    def _lose_link(self, error: Exception) -> None:
+    def lose(self, lane: Lane, error: Exception) -> None:
+        """Have a lane regained whose round trip failed."""
         if self.closing:
             asyncio.get_running_loop().call_later(CLOSING_RETRY_S, self.kick.set)
-        elif self._regaining is None:
-            if self._trouble is None:
-                foreign = None if isinstance(error, RzschedError) else error
-                _log.warning("the server is away: %s", error, exc_info=foreign)
-                self._trouble = backoff_delays(float("inf"))
-            self._regaining = asyncio.get_running_loop().create_task(self._regain_link(self._trouble))
-
-    def _link_serves(self) -> None:
-        if self._trouble is not None:
-            _log.info("the server is back")
-            self._trouble = None
-
-    async def _regain_link(self, delays: Iterator[float]) -> None:
-        for delay in delays:
-            await asyncio.sleep(delay)
-            # A round trip still under way may yet bring jobs: then they are known, and must not be handed back.
-            await asyncio.gather(*self._in_flight, return_exceptions=True)
-            known = self._known()
-            for place, post in self.posts.items():
-                known.setdefault(place, []).extend(outcome[1] for outcome in post.outcomes)
-            try:
-                await self._rejoin()
-                await self._link.execute([calls.release(place, self._worker, ids) for place, ids in known.items()])
-                break
-            except Exception as error:
-                _log.debug("still without the server: %s", error)
-        self._regaining = None
-        for post in self.posts.values():
-            post.hot = True
-        self.wake()
-
-    # ---- leaving
+        else:
+            self._regaining.lose(lane, error)
 
     async def leave(self, limit_s: float) -> None:
         """Settle what is left and hand back all that is pending here; without a server, for `limit_s` seconds."""
-        if self._regaining is not None:
-            self._regaining.cancel()
+        self._regaining.cancel()
+        left = list(self._lanes.values())
         for delay in backoff_delays(limit_s):
             await asyncio.gather(*self._in_flight, return_exceptions=True)
-            steps: list[Any] = []
-            for post in self.posts.values():
-                if post.outcomes:
-                    steps.append(calls.finish(post.place, self._worker, self._lease_ms, 0, "", post.outcomes))
-                steps.append(calls.release(post.place, self._worker, leave=True))
-            try:
-                await self._link.execute(steps)
+            stays = await asyncio.gather(*map(self._leave, left))
+            left = [lane for lane, stay in zip(left, stays, strict=True) if stay]
+            if not left:
                 return
-            except Exception as error:
-                _log.warning("leaving is delayed: %s", error)
             await asyncio.sleep(delay)
         _log.error("left without the server: other workers recover this one's jobs when their leases end")
+
+    async def _leave(self, lane: Lane) -> bool:
+        """Leave the partitions of a lane; say whether that failed."""
+        steps: list[Any] = []
+        for post in lane.posts:
+            if post.outcomes:
+                steps.append(calls.finish(post.place, self._worker, self._lease_ms, 0, "", post.outcomes))
+            steps.append(calls.release(post.place, self._worker, leave=True))
+        try:
+            await self._link.execute(steps)
+        except Exception as error:
+            _log.warning("leaving is delayed: %s", error)
+            return True
+        return False

@@ -20,10 +20,11 @@ from rzsched.connect import AsyncLink
 from rzsched.errors import RzschedError
 from rzsched.exchange import translate
 from rzsched.keys import GROUP, Partition
+from rzsched.links import AnyAsyncLink
 
-BLOCK_S = 5.0
+BLOCK_S = 2.0
 """How long one read blocks; a half-open connection is noticed this much later, plus a grace."""
-GRACE_S = 5.0
+GRACE_S = 3.0
 UNBLOCK_S = 2.0
 
 
@@ -42,11 +43,13 @@ class GroupsGone(Exception):
 class BlockingReader:
     """Read new entries of some partitions for one consumer, one read at a time."""
 
-    def __init__(self, link: AsyncLink, consumer: str) -> None:
+    def __init__(self, link: AnyAsyncLink, consumer: str) -> None:
         self._link = link
+        self._server: AsyncLink | None = None
         self._consumer = consumer
         self._connection: Any = None
         self._client_id: int | None = None
+        self._epoch = 0
         self._done = asyncio.Event()
         self._done.set()
 
@@ -56,26 +59,33 @@ class BlockingReader:
         command = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1, "BLOCK", int(BLOCK_S * 1000), "STREAMS",
                    *streams, *(">" for _ in streams))  # fmt: skip
         try:
+            await self._link.look()
+            if self._server is not None and self._epoch != self._server.epoch:
+                await self._drop()  # the link has left that server, where nothing may ever come
             if self._connection is None:
-                await self._connect()
+                await self._connect(places[0])
             connection = self._connection
             self._done.clear()
             await connection.send_command(*command)
             reply = await connection.read_response(timeout=BLOCK_S + GRACE_S)
         except ResponseError as error:
-            if str(error).startswith(("NOGROUP", "UNBLOCKED")):
+            if str(error).startswith("NOGROUP"):
                 raise GroupsGone from None
-            await self._drop()  # a demoted server says READONLY: the next connection may reach another one
+            await self._doubt()  # a demoted server says READONLY: the next connection may reach another one
+            if str(error).startswith("UNBLOCKED"):  # the stream is gone, or the server has been demoted
+                raise GroupsGone from None
             raise translate(error, self._link.where) from None
         except (redis.RedisError, OSError) as error:
-            await self._drop()
+            await self._doubt()
             raise translate(error, self._link.where) from None
         finally:
             self._done.set()
         return [_delivery(streams[stream.decode()], stream.decode(), entries) for stream, entries in reply or []]
 
-    async def _connect(self) -> None:
-        pool = await self._link.pool()
+    async def _connect(self, place: Partition) -> None:
+        self._server = await self._link.at(place.base)
+        self._epoch = self._server.epoch
+        pool = await self._server.pool()
         connection = pool.make_connection()
         await connection.connect()
         await connection.send_command("CLIENT", "ID")
@@ -86,12 +96,17 @@ class BlockingReader:
         """End a read that is under way; it gives what it has, mostly nothing."""
         while not self._done.is_set():
             unblock = calls.command("CLIENT", "UNBLOCK", self._client_id or 0, read=int)
-            (done,) = await self._link.execute([unblock])
+            assert self._server is not None
+            (done,) = await self._server.execute([unblock])
             if done:
                 with contextlib.suppress(TimeoutError):  # else the answer is lost on its way
                     await asyncio.wait_for(self._done.wait(), UNBLOCK_S)
                 return
             await asyncio.sleep(0)  # else the server had not come to the read yet, or it is just ending
+
+    async def _doubt(self) -> None:
+        self._link.doubt()
+        await self._drop()
 
     async def _drop(self) -> None:
         connection, self._connection = self._connection, None

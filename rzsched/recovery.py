@@ -2,13 +2,13 @@
 
 from rzsched import calls
 from rzsched.calls import Recovered
-from rzsched.connect import AsyncLink
 from rzsched.keys import Partition
+from rzsched.links import AnyAsyncLink
 
 MOST_AT_ONCE = 200
 
 
-async def recover(link: AsyncLink, place: Partition, *, worker: str = "", idle_s: float = 0,
+async def recover(link: AnyAsyncLink, place: Partition, *, worker: str = "", idle_s: float = 0,
                   default_max_retries: int = 3) -> list[Recovered]:
     """Take back all that was lost in a partition, or all that `worker` holds there, in bounded steps."""
     result: list[Recovered] = []

@@ -165,11 +165,6 @@ def fingerprint(fields: Mapping[str, str | bytes]) -> str:
     return digest.hexdigest()[:20]
 
 
-def partition_of(schedule_id: str, partitions: int) -> int:
-    """A schedule lives in one partition of its queue, the same for every node."""
-    return crc32(schedule_id.encode()) % partitions
-
-
 class Occurrence(NamedTuple):
     """One occurrence to be written; a late one was missed while nothing ran, and starts at once."""
 

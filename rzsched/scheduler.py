@@ -13,27 +13,27 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import redis
-import redis.asyncio
 
-from rzsched import calls, cron_calls, keys
-from rzsched.calls import Attendance, Promotion, Recovered
+from rzsched import calls, keys
+from rzsched.calls import Attendance, Promotion
 from rzsched.config import SchedulerSettings
-from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
+from rzsched.connect import LinkSettings, backoff_delays
 from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError, ServerUnsuitable
-from rzsched.exchange import CredentialsRefused
+from rzsched.exchange import CredentialsRefused, OutOfMemory
 from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
+from rzsched.layout import read_registry
+from rzsched.links import async_link
+from rzsched.listening import Listener, listening
 from rzsched.members import new_member_id, share_of
-from rzsched.recovery import recover
+from rzsched.sweeping import Notice, Sweeper
 
 _log = logging.getLogger("rzsched.scheduler")
-PRUNE_EVERY_S = 5.0
 COLD_S = 0.02
 WARM_S = 0.0025
 """After a longer sleep everything on the way is cold, which costs more than the way itself: so the first look comes
@@ -43,12 +43,17 @@ TIMER_S = 0.0015
 """The loop's timers are rounded up to whole ms. So the last bit is slept on this thread, which runs no handlers."""
 BREAK_S = 1.5
 """A look at a partition that comes so much later than it should: this process stood still, or the server was away."""
+ANSWER_S = 5.0
+"""What a scheduler asks takes some ms, however busy the server is: a longer silence is a dead connection."""
 ENOUGH_READY = 2_000
 FIRING_GAP_S = 0.01
 """Schedules that follow each other more closely than this are fired together; one by itself is fired to the ms."""
 HERD_PAUSE_S = 0.01
 """A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
-Notice = Callable[[Partition, Recovered], None]
+
+
+def is_lasting(error: Exception) -> bool:
+    return isinstance(error, CredentialsRefused | ServerUnsuitable) and not isinstance(error, OutOfMemory)
 
 
 def is_fire_due(promotion: Promotion) -> bool:
@@ -75,12 +80,12 @@ class Scheduler:
         self._namespace = namespace
         self._settings = settings
         self._notice = notice
-        self._link = AsyncLink(url, LinkSettings(command_timeout_s=10, retry_s=0, max_connections=32))
+        self._link = async_link(url, LinkSettings(command_timeout_s=ANSWER_S, retry_s=0, max_connections=32))
         self._posts: dict[Partition, _Post] = {}
         self._stopping = asyncio.Event()
         self._regroup = asyncio.Event()
         self._regroup_channel = keys.regroup_channel(namespace)
-        self._listener: Any = None
+        self._listener: Listener | None = None
         self._reachable = True
         self._has_served = False
         self._watch = Watch(settings.idle_s + BREAK_S)
@@ -104,7 +109,7 @@ class Scheduler:
                     pause = self._settings.lease_s / 3
                     self._say_reachable()
                 except Exception as error:
-                    if not self._has_served and isinstance(error, CredentialsRefused | ServerUnsuitable):
+                    if not self._has_served and is_lasting(error):
                         raise  # waiting would not make the server or the password another one
                     self._say_unreachable(error)
                     pause = next(delays)
@@ -147,7 +152,7 @@ class Scheduler:
 
     def _read_places(self, answer: Any) -> list[Partition]:
         names = self._settings.queues
-        counts = {name.decode(): int(count) for name, count in zip(answer[::2], answer[1::2], strict=True)}
+        counts = read_registry(answer)
         if names is not None:
             counts = {name: counts.get(name, 1) for name in names}
         return [
@@ -168,7 +173,7 @@ class Scheduler:
             await self._link.execute([
                 calls.resign(post.place, self.id),
                 # The next owner may wait for this one's lease to end.
-                calls.command("PUBLISH", post.place.wake_channel, 0, read=int),
+                calls.publish(post.place.wake_channel, 0),
             ])  # fmt: skip
         if self._listener is not None:
             with contextlib.suppress(redis.RedisError, OSError):
@@ -181,7 +186,7 @@ class Scheduler:
         with contextlib.suppress(RzschedError):  # else the heartbeat runs out by itself
             await self._link.execute([
                 calls.attend(registry, self.id),
-                calls.command("PUBLISH", self._regroup_channel, self.id, read=int),
+                calls.publish(self._regroup_channel, self.id),
             ])  # fmt: skip
         await self._link.aclose()
 
@@ -246,14 +251,13 @@ class Scheduler:
         delays = backoff_delays(float("inf"))
         while True:
             try:
-                connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
-                async with connections.pubsub(ignore_subscribe_messages=True) as listener:
+                async with listening(self._link) as listener:
                     await listener.subscribe(self._regroup_channel)
                     self._listener = listener
                     await self._subscribe_all(listener)
                     delays = backoff_delays(float("inf"))
                     while True:
-                        message = await listener.get_message(timeout=5)
+                        message = await listener.next()
                         if message is not None:
                             self._hear(message)
             except (redis.RedisError, OSError, RzschedError) as error:
@@ -261,7 +265,7 @@ class Scheduler:
                 _log.debug("scheduler listens again: %s", type(error).__name__)
                 await asyncio.sleep(next(delays))
 
-    async def _subscribe_all(self, listener: Any) -> None:
+    async def _subscribe_all(self, listener: Listener) -> None:
         channels = [place.wake_channel for place in self._posts]
         if channels:
             await listener.subscribe(*channels)
@@ -281,28 +285,12 @@ class Scheduler:
     # ---- what was lost
 
     async def _sweep(self, post: _Post) -> None:
-        """Look for lost runs every `idle_s`, and prune now and then."""
-        loop, prune_at = asyncio.get_running_loop(), 0.0
+        """Sweep every `idle_s`."""
+        sweeper = Sweeper(self._link, self._namespace, self._settings, post.place, self._notice)
         while True:
             try:
                 if post.holds_lease:
-                    await self._recover(post.place)
-                    await self._link.execute([cron_calls.rearm(post.place)])
-                    if loop.time() >= prune_at:
-                        await self._link.execute([self._prune(post.place)])
-                        prune_at = loop.time() + PRUNE_EVERY_S
+                    await sweeper.sweep()
             except Exception as error:
                 self._say_unreachable(error)
             await asyncio.sleep(self._settings.idle_s)
-
-    def _prune(self, place: Partition) -> calls.Call[tuple[int, int]]:
-        return calls.prune(place, self._settings.consumer_idle_s, self._settings.dead_limit)
-
-    async def _recover(self, place: Partition) -> None:
-        lease = calls.command("HGET", place.fixed[3], "lease_ms", read=lambda value: int(value or 15_000))
-        (lease_ms,) = await self._link.execute([lease])
-        for found in await recover(self._link, place, idle_s=lease_ms / 1000,
-                                   default_max_retries=self._settings.default_max_retries):
-            _log.warning("recovered job=%s outcome=%s from worker=%s", found.id, found.what, found.worker)
-            if self._notice is not None:
-                self._notice(place, found)

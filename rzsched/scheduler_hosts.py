@@ -11,7 +11,8 @@ from rzsched.config import SchedulerSettings
 from rzsched.connect import backoff_delays
 from rzsched.errors import RzschedError
 from rzsched.exchange import CredentialsRefused
-from rzsched.scheduler import Notice, Scheduler
+from rzsched.scheduler import Scheduler
+from rzsched.sweeping import Notice
 
 _log = logging.getLogger("rzsched.scheduler")
 Prelude = Callable[[], Awaitable[None]]

@@ -1,15 +1,18 @@
 """A namespace as one client knows it, and where its queues live."""
 
 import random
+import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from rzsched import calls, keys
+from rzsched import calls, keys, layout
 from rzsched.config import ClientSettings
+from rzsched.durability import Wait
 from rzsched.exchange import Step
 from rzsched.job import Prepared
 from rzsched.keys import Partition
+from rzsched.layout import Layout
 from rzsched.names import split_job_id
 
 T = TypeVar("T")
@@ -20,10 +23,19 @@ returns its result. No steps at all let others have their turn."""
 
 @dataclass(slots=True)
 class Space:
-    """A namespace as one client knows it: its settings, and the partitions of the queues it has met."""
+    """A namespace as one client knows it: its settings, and the partitions of the queues it has met.
+
+    `is_spread`: its partitions may be at different servers. `keyed` holds over how many partitions keys are dealt out,
+    where that are not all.
+    """
 
     settings: ClientSettings
     partitions: dict[str, int] = field(default_factory=dict)
+    fsync: Wait | None = None
+    """How this server tells that its append-only file is on disk, once a client has asked (see `keeping`)."""
+    is_spread: bool = False
+    keyed: dict[str, int] = field(default_factory=dict)
+    learned_at: dict[str, float] = field(default_factory=dict)
 
     def place(self, queue: str, number: int) -> Partition:
         return keys.partition(self.settings.namespace, queue, number)
@@ -36,15 +48,37 @@ class Space:
         if count == 1:
             return self.place(job.queue, 0)
         if key := job.concurrency_key or job.key:
-            return self.place(job.queue, keys.partition_of_key(key, count))
+            return self.place_of_key(job.queue, key)
         return self.place(job.queue, random.randrange(count))
+
+    def place_of_key(self, queue: str, key: str) -> Partition:
+        """Give the partition where equal keys meet, however the queue has grown."""
+        return self.place(queue, keys.partition_of_key(key, self.keyed.get(queue) or self.partitions[queue]))
+
+    def learn(self, queue: str, found: Layout) -> None:
+        self.partitions[queue] = found.partitions
+        self.keyed[queue] = found.keyed
+        self.learned_at[queue] = time.monotonic()
+
+    def is_stale(self, queue: str) -> bool:
+        """Say whether a queue is to be looked up: it is unknown, or was looked up too long ago."""
+        if queue not in self.partitions:
+            return True
+        now = time.monotonic()
+        return now - self.learned_at.setdefault(queue, now) > layout.LAYOUT_S
 
 
 def register(space: Space, queues: Iterable[str]) -> Plan[None]:
-    """Make the queues known that this client has not met yet; see `reregister`."""
-    unknown = set(queues) - space.partitions.keys()
-    if unknown:
-        yield from reregister(space, unknown)
+    """Make the queues known that this client has not met yet, see `reregister`; look up again what may have grown."""
+    stale = sorted(queue for queue in set(queues) if space.is_stale(queue))
+    known = [queue for queue in stale if queue in space.partitions]
+    if known:
+        found = yield [layout.look(space.settings.namespace, queue) for queue in known]
+        for queue, answer in zip(known, found, strict=True):
+            if answer is not None:
+                space.learn(queue, answer)
+                stale.remove(queue)
+    yield from reregister(space, stale)
 
 
 def reregister(space: Space, queues: Iterable[str]) -> Plan[None]:
@@ -56,17 +90,18 @@ def reregister(space: Space, queues: Iterable[str]) -> Plan[None]:
     wanted = sorted(queues)
     if not wanted:
         return
-    registry = keys.queues(space.settings.namespace)
-    are_new = yield [calls.command("HSETNX", registry, queue, 1, read=int) for queue in wanted]
-    steps: list[Step] = [calls.command("HGET", registry, queue, read=int) for queue in wanted]
-    if any(are_new):
-        steps.append(calls.command("PUBLISH", keys.regroup_channel(space.settings.namespace), "queues", read=int))
-    answers = yield steps
-    space.partitions.update(zip(wanted, answers, strict=False))
+    namespace = space.settings.namespace
+    # A partition that jobs were put into must not be forgotten with the registry.
+    found = yield [
+        layout.grow(namespace, queue, space.partitions.get(queue, 1), space.keyed.get(queue)) for queue in wanted
+    ]
+    for queue, answer in zip(wanted, found, strict=True):
+        space.learn(queue, answer)
+    if any(answer.is_new for answer in found):
+        yield [calls.publish(keys.regroup_channel(namespace), layout.CHANGED)]
 
 
 def partitions_of(space: Space, queue: str) -> Plan[list[Partition]]:
     """Find where a queue lives, without making it."""
-    registry = keys.queues(space.settings.namespace)
-    (count,) = yield [calls.command("HGET", registry, queue, read=lambda value: int(value or 1))]
-    return [space.place(queue, number) for number in range(count)]
+    (found,) = yield [layout.look(space.settings.namespace, queue)]
+    return [space.place(queue, number) for number in range(found.partitions if found else 1)]

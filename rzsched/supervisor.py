@@ -22,9 +22,10 @@ import watchfiles
 from rzsched import calls, keys
 from rzsched.app import App
 from rzsched.config import SchedulerSettings, WorkerSettings
-from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
+from rzsched.connect import LinkSettings, backoff_delays
 from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError
+from rzsched.links import async_link
 from rzsched.members import new_member_id
 from rzsched.recovery import recover
 from rzsched.reporter import Reporter
@@ -62,7 +63,7 @@ class Supervisor:
         self._processes = processes
         self._reload = reload
         self._verbose = verbose
-        self._link = AsyncLink(app.url, LinkSettings(command_timeout_s=10, retry_s=1))
+        self._link = async_link(app.url, LinkSettings(command_timeout_s=10, retry_s=1))
         self._children: dict[str, asyncio.subprocess.Process] = {}
         self._stopping = asyncio.Event()
         self._changed = asyncio.Event()

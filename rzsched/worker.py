@@ -13,27 +13,22 @@ import threading
 import time
 from typing import Any
 
-import redis
-import redis.asyncio
-
-from rzsched import calls, execution, keys
+from rzsched import calls, execution
 from rzsched.app import App
 from rzsched.calls import Outcome, Recovered
 from rzsched.config import SchedulerSettings, WorkerSettings
-from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
+from rzsched.connect import LinkSettings, backoff_delays
 from rzsched.crew import Crew
-from rzsched.declaring import declare_schedules
-from rzsched.endings import end_tasks
+from rzsched.endings import end_tasks, run_to_its_end
 from rzsched.errors import ConnectionFailed, RzschedError
-from rzsched.exchange import CredentialsRefused
+from rzsched.exchange import CredentialsRefused, OutOfMemory
 from rzsched.execution import OpeningRules, Run
-from rzsched.job import DEFAULT_MAX_RETRIES
+from rzsched.joining import Joiner
 from rzsched.keys import Partition
 from rzsched.lease import LeaseKeeper, WorkerCard
+from rzsched.links import async_link
 from rzsched.members import new_member_id
-from rzsched.posts import Post
 from rzsched.pump import Pump
-from rzsched.reader import BlockingReader
 from rzsched.reporter import Reporter
 from rzsched.scheduler_hosts import SchedulerThread
 
@@ -50,21 +45,21 @@ class Worker:
         self.settings = settings
         self.id = worker_id or new_member_id()
         self._lease_ms = int(settings.lease_s * 1000)
-        self._link = AsyncLink(app.url, LinkSettings(command_timeout_s=max(settings.lease_s, 5.0), retry_s=0))
+        self._link = async_link(app.url, LinkSettings(command_timeout_s=max(settings.lease_s, 5.0), retry_s=0))
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
-        self._declared = False
         self._loop = asyncio.get_running_loop()
         self._reporter = Reporter(app, self.id)
         queues = tuple(queue for queue, _ in settings.queues)
         self._card = WorkerCard(self.id, app.namespace, queues, settings.concurrency, settings.lease_s)
         self._runs: dict[str, Run] = {}
         self._unsettled: dict[tuple[str, str], tuple[Partition, Outcome]] = {}
-        self._pump = Pump(
-            self._link, self.id, self._lease_ms, settings.concurrency, begin=self._begin, note=self._reporter.noted,
-            may_claim=self._may_claim, known=self._known, rejoin=self._join, settled=self._settled,
-        )  # fmt: skip
         self._crew = Crew(settings, self._reporter, self._runs, settle=self._settle, slots_free=self._slots_free)
+        self._joiner = Joiner(app, settings, self.id, self._link, cancel=self._crew.cancel)
+        self._joiner.pump = self._pump = Pump(
+            self._link, self.id, self._lease_ms, settings.concurrency, begin=self._begin, note=self._reporter.noted,
+            may_claim=self._may_claim, known=self._known, rejoin=self._joiner.join, settled=self._settled,
+        )  # fmt: skip
         self._keeper = LeaseKeeper(
             app.url, self._card, self._runs, self._unsettled, self._crew.stop_run_from_thread, self._regained
         )
@@ -152,17 +147,17 @@ class Worker:
 
     async def _work(self) -> None:
         scheduler = self._start_scheduler()
-        reader = BlockingReader(self._link, self.id)
         helpers = [
-            asyncio.create_task(self._pump.read_when_idle(reader)),
-            asyncio.create_task(self._listen()),
+            asyncio.create_task(self._pump.read_when_idle()),
+            asyncio.create_task(self._joiner.listen()),
+            asyncio.create_task(self._joiner.watch()),
             *([asyncio.create_task(self._stop_when_done())] if self.settings.burst else []),
         ]
         _log.info("worker started id=%s queues=%s concurrency=%d", self.id, ",".join(self._card.queues),
                   self.settings.concurrency)
         try:
             await self._pump.run()
-            await reader.close()
+            await self._pump.reads.close()
             await self._drain()
         finally:
             await end_tasks(helpers)
@@ -177,31 +172,6 @@ class Worker:
         scheduler.start()
         return scheduler
 
-    async def _listen(self) -> None:
-        """Hear of cancels and of gates at once: the next renewal, or the next look, would tell anyway."""
-        channel = keys.worker_channel(self.app.namespace, self.id)
-        delays = backoff_delays(float("inf"))
-        while True:
-            try:
-                connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
-                async with connections.pubsub(ignore_subscribe_messages=True) as listener:
-                    await listener.subscribe(channel, *(place.gate_channel for place in self._pump.posts))
-                    self._pump.look_at_all()
-                    delays = backoff_delays(float("inf"))
-                    while True:
-                        message = await listener.get_message(timeout=5)
-                        if message:
-                            self._hear(message["channel"].decode(), message["data"].decode("utf-8", "replace"))
-            except (redis.RedisError, OSError, RzschedError) as error:
-                _log.debug("listening again: %s", type(error).__name__)
-                await asyncio.sleep(next(delays))
-
-    def _hear(self, channel: str, word: str) -> None:
-        if channel == keys.worker_channel(self.app.namespace, self.id):
-            self._crew.cancel(word)
-        else:
-            self._pump.hear_gate(channel, word)
-
     # ---- joining
 
     async def _join_when_reachable(self) -> bool:
@@ -209,11 +179,11 @@ class Worker:
         delays, said = backoff_delays(float("inf")), False
         while not self._stopping.is_set():
             try:
-                await self._join()
+                await self._joiner.join()
                 return True
             except CredentialsRefused:
                 raise  # waiting would not make them right
-            except ConnectionFailed as error:
+            except (ConnectionFailed, OutOfMemory) as error:
                 if not self.settings.wait_for_server:
                     raise
                 if not said:
@@ -222,24 +192,6 @@ class Worker:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), next(delays))
         return False
-
-    async def _join(self) -> None:
-        """Learn the partitions of the queues and make them ready."""
-        registry, queues = keys.queues(self.app.namespace), dict(self.settings.queues)
-        await self._link.execute([calls.command("HSETNX", registry, queue, 1, read=int) for queue in queues])
-        counts = await self._link.execute([calls.command("HGET", registry, queue, read=int) for queue in queues])
-        for (queue, weight), count in zip(queues.items(), counts, strict=True):
-            for number in range(count):
-                place = keys.partition(self.app.namespace, queue, number)
-                self._pump.posts.setdefault(place, Post(place, weight))
-        tasks = [
-            (task.name, DEFAULT_MAX_RETRIES if task.job_options.max_retries is None else task.job_options.max_retries)
-            for task in self.app.tasks.values()
-        ]
-        await self._link.execute([calls.join(place, self.settings.lease_s, tasks) for place in self._pump.posts])
-        if not self._declared:
-            await declare_schedules(self.app)
-            self._declared = True
 
     # ---- ending
 
@@ -252,7 +204,7 @@ class Worker:
             await asyncio.sleep(0.1)  # other workers' jobs end without telling this one
 
     async def _nothing_left(self) -> bool:
-        steps: list[Any] = [calls.command("TIME", read=lambda answer: int(answer[0]))]
+        steps: list[Any] = [calls.command("TIME", read=lambda answer: int(answer[0]), route=calls.ANYWHERE)]
         for place in self._pump.posts:
             steps += [calls.measure(place), calls.command("ZRANGE", place.scheduled, 0, 0, "WITHSCORES", read=list)]
         try:
@@ -291,12 +243,16 @@ class Worker:
         hurried.cancel()
 
 
+def _count(answer: bytes | None) -> int:
+    return int(answer or 0)
+
+
 def run_worker(app: App, settings: WorkerSettings, worker_id: str | None = None) -> int:
     """Run a worker until a signal or the end of a burst; give the exit code.
 
     Raises ConnectionFailed for refused credentials or with `wait_for_server` off, ServerUnsuitable.
     """
-    asyncio.run(_serve(app, settings, worker_id))
+    run_to_its_end(_serve(app, settings, worker_id))
     return 0
 
 

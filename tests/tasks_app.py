@@ -101,6 +101,16 @@ async def nothing() -> None:
     return None
 
 
+@app.task
+async def starts_a_task_that_exits() -> str:
+    async def exits() -> NoReturn:
+        raise SystemExit(3)
+
+    exiting = asyncio.create_task(exits())
+    await asyncio.wait([exiting])
+    return f"it raised {exiting.exception()!r}"
+
+
 def _about(ctx: Context) -> dict[str, Any]:
     return {
         "job_id": ctx.job_id, "task": ctx.task, "queue": ctx.queue, "attempt": ctx.attempt, "fence": ctx.fence,

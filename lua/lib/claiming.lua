@@ -73,11 +73,21 @@ local function not_runnable(id, job, entry, entry_fields)
   return job.state == 'RUNNING' or ends_unrun(id, job, entry)
 end
 
+-- A replica that is made the master may have missed the last claims, and a server may come back with an empty memory:
+-- even then no fence may come twice. So fences follow the clock, in thousandths of a ms, and the counter where that is
+-- ahead. That holds while two masters' clocks differ by less than a failover takes. Up to 2^52 Lua counts without a gap.
+local function take_fences(count)
+  local counter = base .. 'fence'
+  local last = math.max(tonumber(redis.call('GET', counter) or 0), math.min(now * 1000, 2 ^ 52))
+  redis.call('SET', counter, text(last + count))
+  return last
+end
+
 -- Appends runs to the answer, as {entry, id, fence, attempt, {field, value, ...}}. Returns how many jobs were parked.
 local function claim_entries(entries, worker, lease_ms, answer)
   local parked = 0
   if #entries == 0 then return parked end
-  local fence = redis.call('INCRBY', base .. 'fence', #entries) - #entries
+  local fence = take_fences(#entries)
   local started_at = now_text
   for index, found in ipairs(entries) do
     local entry, id = found[1], field(found[2], 'id')

@@ -4,9 +4,9 @@
 local limits_key, running, started = base .. 'limits', base .. 'running', base .. 'started'
 
 local function read_limits()
-  local told = redis.call('HMGET', limits_key, 'paused', 'concurrency', 'rate', 'rate_ms', 'keyed')
+  local told = redis.call('HMGET', limits_key, 'paused', 'concurrency', 'rate', 'rate_ms', 'keyed', 'held')
   return {paused = told[1], concurrency = tonumber(told[2]), rate = told[4] and tonumber(told[3]),
-    rate_ms = tonumber(told[4]), keyed = told[5]}
+    rate_ms = tonumber(told[4]), keyed = told[5], held = told[6]}
 end
 local limits = read_limits()
 
@@ -21,6 +21,8 @@ end
 -- many ms it is worth another look.
 local function allowance(wanted)
   local allowed, gate, look_ms = wanted, '', '0'
+  -- A new partition's share is still in use elsewhere (see configure).
+  if limits.held then allowed, gate, look_ms = 0, 'FULL', look_in(1000) end
   if limits.paused then allowed, gate, look_ms = 0, 'PAUSED', look_in(1000) end
   if limits.concurrency then
     -- Invariant: who runs is told by leases, so a crash frees its place when its lease ends.

@@ -1,5 +1,5 @@
 -- Settling the runs of a batch: what can be done once for all is gathered.
--- Needs: partition, keys, ready, ending, limits, slots.
+-- Needs: partition, keys, ready, ending, limits, slots, trimming.
 
 local acknowledged, counted, ended, settled, delayed_ids, delayed = {}, {}, {}, {}, {}, false
 
@@ -131,26 +131,6 @@ local function settle(owned, holder, outcome, id, fence, entry, a, b, c)
   free_slot(id)
   if outcome ~= 'RETRY' then counts(note == 'DEAD' and 'dead' or counter_names[outcome]) end
   return note
-end
-
--- The first entry of a stream that has not ended: the first pending one, else the first not delivered.
-local function first_unfinished(priority, stream)
-  local pending = redis.call('XPENDING', stream, 'workers', '-', '+', 1)[1]
-  if pending then return pending[1] end
-  local delivered = field(workers_group(priority), 'last-delivered-id')
-  local ms, sequence = string.match(delivered, '^(%d+)%-(%d+)$')
-  return ms .. '-' .. text(tonumber(sequence) + 1)
-end
-
--- Entries end in order, mostly, and to trim the head of a stream costs a thirtieth of deleting its entries one by
--- one. What stands before the first unfinished entry has ended, if the group knew each of these entries.
-local function remove_entries(priority, stream_ids)
-  local stream = ready_key(priority)
-  local known, trimmed = redis.call('XACK', stream, 'workers', unpack(stream_ids)), 0
-  if #stream_ids > 1 and known == #stream_ids then
-    trimmed = redis.call('XTRIM', stream, 'MINID', first_unfinished(priority, stream))
-  end
-  if trimmed < #stream_ids then redis.call('XDEL', stream, unpack(stream_ids)) end
 end
 
 local function settle_batch()

@@ -16,6 +16,7 @@ from rzsched.cli.failures import WRONG_USAGE, Failure, describe, exit_code, warn
 from rzsched.cli.output import print_json
 from rzsched.cli.parsing import parse_instant, parse_json
 from rzsched.client import Client
+from rzsched.config import Durability
 from rzsched.errors import RzschedError
 from rzsched.job import JobId, JobSpec, prepare
 from rzsched.names import check_task
@@ -34,7 +35,8 @@ class _Tally:
     ids: list[JobId] = field(default_factory=list)
 
 
-def enqueue_file(session: Session, path: str, defaults: Mapping[str, Any], *, show_ids: bool, json: bool) -> None:
+def enqueue_file(session: Session, path: str, defaults: Mapping[str, Any], durability: Durability | None, *,
+                 show_ids: bool, json: bool) -> None:
     """Enqueue each line; a regular file is checked whole before anything is written."""
     client = session.client()
     tally = _Tally()
@@ -44,7 +46,7 @@ def enqueue_file(session: Session, path: str, defaults: Mapping[str, Any], *, sh
         try:
             with _progress(total, "enqueueing") as bar:
                 specs = read_specs(lines, path, defaults, limit)
-                for ids in _write(client, specs, client.space.settings.chunk * 4):
+                for ids in _write(client, specs, client.space.settings.chunk * 4, durability):
                     _count(tally, ids, keep=json)
                     if show_ids and not json:
                         click.echo("\n".join(ids))
@@ -98,10 +100,11 @@ def _progress(total: int | None, label: str) -> AbstractContextManager[Any]:
     return click.progressbar(length=total, label=label, file=sys.stderr, update_min_steps=max(total // 200, 1))
 
 
-def _write(client: Client, specs: Iterable[JobSpec], size: int) -> Iterator[list[JobId]]:
+def _write(client: Client, specs: Iterable[JobSpec], size: int,
+           durability: Durability | None) -> Iterator[list[JobId]]:
     specs = iter(specs)
     while chunk := list(islice(specs, size)):
-        yield client.schedule_many(chunk)
+        yield client.schedule_many(chunk, durability=durability)
 
 
 def read_specs(lines: Iterable[bytes], path: str, defaults: Mapping[str, Any], limit: int) -> Iterator[JobSpec]:

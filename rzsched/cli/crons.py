@@ -102,6 +102,8 @@ def _print_times(head: str, rows: Sequence[Sequence[Any]]) -> None:
 @click.option("--timeout", type=DURATION, help="How long one attempt may take.")
 @click.option("--expires", type=DURATION, help="Cancel a job that has not started so long after it was due.")
 @click.option("--retention", type=DURATION, help="How long a job is kept once it ended. Default: the task's, or 1h.")
+@click.option("--concurrency-key", metavar="KEY", help="Run at most --concurrency-limit jobs of this key at once.")
+@click.option("--concurrency-limit", type=int, help="Default: 1.")
 @json_option
 @pass_session
 def add(session: Session, /, task: str, json: bool, **said: Any) -> None:
@@ -133,6 +135,22 @@ _verb("resume", "Let paused schedules go on; what fell into the pause is not run
 _verb("trigger", "Run schedules now, beside their plan, and print the job ids.", "triggered")
 _verb("remove", "Remove schedules, with their occurrences that have not begun. What code declares comes back when "
       "a worker of that code starts.", "removed")
+
+
+@cron.command()
+@click.argument("id")
+@click.option("--start", type=INSTANT, required=True, help="The first instant of the range.")
+@click.option("--end", type=INSTANT, required=True, help="The last one; not in the future.")
+@json_option
+@pass_session
+def backfill(session: Session, id: str, start: datetime, end: datetime, json: bool) -> None:
+    """Run the occurrences of a range of the past, both ends included, and print the job ids."""
+    with session.client() as client:
+        found = client.backfill_cron(id, start, end)
+    if json:
+        return print_json(found)
+    for job_id in found:
+        click.echo(job_id)
 
 
 @cron.command("next")

@@ -1,6 +1,6 @@
 """Enqueue jobs: one from the command line, or many from a file."""
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -9,6 +9,7 @@ from rzsched.cli.context import Session, json_option, pass_session
 from rzsched.cli.failures import warn
 from rzsched.cli.output import print_json
 from rzsched.cli.parsing import DURATION, INSTANT, JSON
+from rzsched.config import Durability
 
 
 @click.command()
@@ -27,6 +28,8 @@ from rzsched.cli.parsing import DURATION, INSTANT, JSON
 @click.option("--retention", type=DURATION, help="How long it is kept once it ended. Default: the task's, or 1h.")
 @click.option("--concurrency-key", metavar="KEY", help="Run at most --concurrency-limit jobs of this key at once.")
 @click.option("--concurrency-limit", type=int, help="Default: 1.")
+@click.option("--durability", type=click.Choice(get_args(Durability)),
+              help="What to wait for: memory, a replica, or the append-only file. Default: memory.")
 @click.option("--file", metavar="FILE", type=click.Path(exists=True, dir_okay=False, allow_dash=True),
               help="Enqueue many: one JSON object a line, - for stdin.")
 @click.option("-v", "--verbose", is_flag=True, help="With --file: print the ids.")
@@ -44,7 +47,8 @@ def enqueue(session: Session, /, task: str | None, file: str | None, verbose: bo
     options = {name: value for name, value in said.items() if value is not None}
     if file is not None:
         _refuse_for_file(task, options)
-        return enqueue_file(session, file, options, show_ids=verbose or session.verbose, json=json)
+        durability = options.pop("durability", None)
+        return enqueue_file(session, file, options, durability, show_ids=verbose or session.verbose, json=json)
     if task is None:
         raise click.UsageError("name a TASK, or a --file", click.get_current_context())
     with session.client() as client:

@@ -22,8 +22,10 @@ def test_policies_after_down_time(redis_url: str) -> None:
         died = time.time()
         before = {name: set(nominal(fleet, name)) for name in ("skip", "once", "all")}
         until(lambda: time.time() > died + DOWN_S, limit_s=10)
-        began = time.time()
+        known = set(fleet.redis.zrange("rz:schedulers", 0, -1))
         fleet.scheduler()
+        until(lambda: not known.issuperset(fleet.redis.zrange("rz:schedulers", 0, -1)))
+        began = time.time()
         until(lambda: all(max(nominal(fleet, name)) > began + 2 for name in before))
         late = {
             name: [at for at in nominal(fleet, name) if at not in before[name] and at < began - 1.5] for name in before

@@ -83,10 +83,13 @@ def test_killing_whoever_recovers_holds_recovery_up_no_longer_than_its_lease(fle
         runs = hand.claim(limit=60)
         assert {run.id for run in runs} == set(jobs)
         fleet.redis.delete(*(fleet.place.lock(run.id) for run in runs))
-        began = time.monotonic()
+        known = set(fleet.redis.zrange("rz:schedulers", 0, -1))
         scheduler = fleet.forker.scheduler(lease_s=lease_s, idle_s=0.05)
+        # How long a process takes to start is not the question.
+        until(lambda seen=known: not seen.issuperset(fleet.redis.zrange("rz:schedulers", 0, -1)))  # type: ignore[misc]
+        began = time.monotonic()
         while fleet.client.queue_stats("default").recovered == taken_back:
-            assert time.monotonic() - began < lease_s + 2, f"recovery stood still in loop {loop}"
+            assert time.monotonic() - began < lease_s + 1.5, f"recovery stood still in loop {loop}"
         fleet.forker.kill(scheduler)
         taken_back = fleet.client.queue_stats("default").recovered
         for run in hand.claim(limit=60):

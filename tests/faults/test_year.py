@@ -10,6 +10,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+import pytest
+
 from rzsched import Client, keys
 from rzsched.cron import parse_cron
 from tests.conftest import Process, StartProcess
@@ -22,6 +24,7 @@ FIRST, LAST = date(2026, 1, 1), date(2026, 12, 31)
 KILL_EVERY_S = 0.25
 
 
+@pytest.mark.timeout(300)
 def test_every_business_date_exactly_once(redis_url: str, raw: Any, processes: StartProcess) -> None:
     place, zone = keys.partition("rz", "q", 0), ZoneInfo(ZONE)
     clock = int(datetime(2025, 12, 31, 12, tzinfo=zone).timestamp() * 1000)

@@ -141,7 +141,7 @@ def test_a_declared_schedule_runs_and_tells_its_business_date(fleet: Fleet) -> N
     until(lambda: len(fleet.ledger()) >= 3)
     runs = fleet.ledger()
     assert all(run["scheduled_for"] == int(run["scheduled_for"]) for run in runs)
-    assert all(0 <= run["time"] - run["scheduled_for"] < 0.2 for run in runs), runs
+    assert all(0 <= run["time"] - run["scheduled_for"] < 1 for run in runs), runs
     line = fleet.wait_for_line(worker, "schedule run")
     assert re.search(r"schedule=each-second business_date=\S+\+00:00 worker=\S+ attempt=1 outcome=succeeded", line)
     found = fleet.client.get_cron("each-second")
@@ -209,6 +209,10 @@ def test_the_command_line_does_it_all(fleet: Fleet) -> None:
     assert shown["history"][0]["outcome"] == "triggered"
     assert json.loads(cli(fleet, "status", job, "--json"))["schedule_id"] == "n.1"
     assert "coming" in cli(fleet, "cron", "show", "n.1").lower()
+    told = ("--start", "2026-01-01T00:00+06:00", "--end", "2026-01-03T00:00+06:00")
+    filled = json.loads(cli(fleet, "cron", "backfill", "n.1", *told, "--json"))
+    assert [json.loads(cli(fleet, "cron", "backfill", "n.1", *told, "--json")), len(filled)] == [[], 2]
+    assert "future" in cli(fleet, "cron", "backfill", "n.1", *told[:3], "2199-01-01T00:00Z", code=2)
     cli(fleet, "cron", "remove", "n.1")
     assert "no such schedule" in cli(fleet, "cron", "show", "n.1", code=3)
     assert "invalid cron" in cli(fleet, "cron", "add", "t", "--cron", "0 0 30 2 *", code=2)

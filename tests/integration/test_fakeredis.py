@@ -6,6 +6,7 @@ import redis
 
 from rzsched import calls, keys
 from rzsched.client import Client
+from rzsched.connect import SyncLink
 from rzsched.errors import JobFailed
 from rzsched.job import State
 
@@ -16,6 +17,7 @@ PLACE = keys.partition("rz", "default", 0)
 @pytest.fixture
 def client() -> Client:
     client = Client(URL)
+    assert isinstance(client._link, SyncLink)
     client._link._pool = redis.ConnectionPool(
         connection_class=fakeredis.FakeRedisConnection, server=fakeredis.FakeServer(), protocol=2,
         host="fake.invalid", port=1,

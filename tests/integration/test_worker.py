@@ -590,6 +590,14 @@ def test_a_restart_of_the_server_loses_no_outcome(own_server: OwnServer) -> None
         fleet.check()
 
 
+def test_a_task_of_a_handler_that_exits_does_not_end_the_worker(fleet: Fleet) -> None:
+    worker = fleet.worker()
+    job = fleet.client.schedule_job("starts_a_task_that_exits")
+    assert fleet.client.wait(job, 5) == "it raised SystemExit(3)"
+    assert fleet.client.wait(fleet.client.schedule_job("echo", args=["on"]), 5) == "on"
+    assert worker.poll() is None
+
+
 @pytest.mark.parametrize("verb", ["finish", "claim"])
 def test_jobs_claimed_in_an_answer_that_was_lost_are_handed_back(redis_url: str, verb: str) -> None:
     """The connection ends after the request has passed: the server has claimed, the worker does not know."""

@@ -14,9 +14,9 @@ def ids(runs: list[Claimed]) -> list[str]:
 def test_a_claim_locks_counts_and_fences(stage: Stage) -> None:
     job_id = stage.enqueue(task="send")
     (run,) = stage.claim("w")
-    assert (run.id, run.attempt, run.fence) == (job_id, 1, "1")
+    assert (run.id, run.attempt, run.fence) == (job_id, 1, str(stage.now_ms * 1000 + 1))
     assert dict(zip(run.flat[::2], run.flat[1::2], strict=True))[b"task"] == b"send"
-    assert stage.raw.get(stage.place.lock(job_id)) == b"w#1"
+    assert stage.raw.get(stage.place.lock(job_id)) == f"w#{run.fence}".encode()
     assert stage.job(job_id)["started_at"] == stage.now
     assert stage.claim("other") == []
 
@@ -216,3 +216,33 @@ def test_fences_grow_over_all_jobs_of_a_partition(stage: Stage) -> None:
     second = [int(run.fence) for run in stage.claim("w", 5)]
     assert first == sorted(set(first))
     assert min(second) > max(first)
+
+
+@pytest.mark.parametrize("lost", ["all of it", "the last claims"])
+def test_fences_grow_though_the_counter_was_lost(stage: Stage, lost: str) -> None:
+    """A replica that missed the last claims became the master, or the server came back with an empty memory."""
+    counter = f"{stage.place.base}fence"
+    stage.enqueue_many([{}] * 9)
+    stage.claim("w", 3)
+    before = stage.raw.get(counter)
+    handed_out = [int(run.fence) for run in stage.claim("w", 3)]
+    stage.raw.set(counter, before) if lost == "the last claims" else stage.raw.delete(counter)
+    stage.now_ms += 1
+    assert min(int(run.fence) for run in stage.claim("w", 3)) > max(handed_out)
+
+
+@pytest.mark.parametrize("moved_ms", [0, -3_600_000])
+def test_fences_grow_though_the_clock_stands_still_or_steps_back(stage: Stage, moved_ms: int) -> None:
+    stage.enqueue_many([{}] * 4)
+    first = [int(run.fence) for run in stage.claim("w", 2)]
+    stage.now_ms += moved_ms
+    second = [int(run.fence) for run in stage.claim("w", 2)]
+    assert first + second == list(range(first[0], first[0] + 4))
+
+
+def test_fences_have_no_gap_in_a_far_future(stage: Stage) -> None:
+    """Lua's numbers count without a gap up to 2^53 only."""
+    stage.enqueue_many([{}] * 3)
+    stage.now_ms = 253_402_300_799_999
+    fences = [int(run.fence) for run in stage.claim("w", 3)]
+    assert fences == [2**52 + 1, 2**52 + 2, 2**52 + 3]

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from rzsched import audit_crons, calls, cron_calls, keys, scripts
+from rzsched import audit_crons, calls, cron_calls, keys, layout, scripts
 from rzsched.audit import look_call
 from rzsched.calls import Call
-from rzsched.limits import configure
+from rzsched.growth import configure
 from rzsched.resources import lua_dir
 
 PLACE = keys.partition("rz", "q", 0)
@@ -25,6 +25,7 @@ SAMPLES: dict[str, Call[object]] = {
         configure(PLACE, {"concurrency": "1"}),
         calls.enqueue(PLACE, []).call(),
         calls.finish(PLACE, "w", 1000, 1, "", [("DEAD", "q.0.x", "1", "5/1-1", "", "", "")]),
+        layout.grow("rz", "q"),
         calls.inspect(PLACE, "q.0.x"),
         calls.join(PLACE, 15, [("task", 3)]),
         calls.measure(PLACE),

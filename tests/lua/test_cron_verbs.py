@@ -352,6 +352,19 @@ def test_backfill_runs_a_range_of_the_past_in_order(crons: Crons) -> None:
         crons.stage.client.backfill_cron("each", end, end + 10**6)
 
 
+def test_schedules_of_one_concurrency_key_take_turns(crons: Crons) -> None:
+    crons.add("a", concurrency_key="customer-7")
+    crons.add("b", concurrency_key="customer-7")
+    crons.tick()
+    seen = []
+    for _ in range(2):
+        (run,) = crons.stage.claim("w")
+        seen.append(run.id)
+        crons.stage.finish("w", outcome("SUCCEEDED", run))
+    assert sorted(seen) == [crons.job(crons.stage.now_ms, "a"), crons.job(crons.stage.now_ms, "b")]
+    assert not crons.stage.claim("w")
+
+
 def test_removing_takes_the_pending_occurrence_and_spares_the_running_one(crons: Crons) -> None:
     crons.add(overlap="allow")
     crons.tick()

@@ -4,7 +4,7 @@ import pytest
 
 from rzsched import calls, keys
 from rzsched.calls import Claims
-from rzsched.limits import configure
+from rzsched.growth import configure
 from tests.states import LEASE_MS, Stage, outcome
 
 

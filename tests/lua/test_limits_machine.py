@@ -15,7 +15,7 @@ from hypothesis.stateful import (
 
 from rzsched import calls
 from rzsched.calls import Claimed
-from rzsched.limits import configure
+from rzsched.growth import configure
 from tests.states import LEASE_MS, Stage, outcome
 
 WORKERS = st.sampled_from(["a", "b", "ab"])

@@ -24,6 +24,8 @@ EVERY = [
     errors.InvalidName("queue", "a\nb" * 500, "use letters"),
     errors.UnknownTask("no.such\x1b[31m"),
     errors.ConnectionFailed("refused\r\n\ud800"),
+    errors.NotDurable(["q.0.abc", "q.0.def"], "0 of 1 replicas\nhad it"),
+    errors.NotDurable([], "no"),
     errors.ServerUnsuitable("eviction\u2028policy"),
 ]
 
@@ -46,7 +48,7 @@ def test_an_error_reads_as_one_short_printable_line(error: RzschedError) -> None
 
 
 def test_every_error_is_covered_here_and_derives_from_the_root() -> None:
-    defined = {kind for _, kind in inspect.getmembers(errors, inspect.isclass)}
+    defined = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__}
     assert defined == {type(error) for error in EVERY}
     assert all(issubclass(kind, RzschedError) for kind in defined)
 

@@ -11,6 +11,7 @@ from rzsched.config import ClientSettings
 from rzsched.errors import JobNotFound, PayloadError
 from rzsched.exchange import Write
 from rzsched.job import JobId, JobSpec, prepare
+from rzsched.layout import Layout
 from rzsched.space import Plan, Space
 
 PLACE = keys.partition("rz", "q", 0)
@@ -47,11 +48,10 @@ def test_the_first_job_of_a_queue_registers_it_before_it_is_written() -> None:
     fresh = space()
     plan = operations.schedule_job(fresh, "t", queue="q")
     (register,) = begin(plan)
-    assert words(register) == ("HSETNX", "rz:queues", "q", 1)
-    read, tell = answer(plan, 1)
-    assert words(read) == ("HGET", "rz:queues", "q")
+    assert (register.script, words(register)) == ("grow", ("", "q", 1, ""))
+    (tell,) = answer(plan, Layout(1, 1, is_new=True))
     assert words(tell)[:2] == ("PUBLISH", "rz:schedulers:regroup")
-    (write,) = answer(plan, 1, 0)
+    (write,) = answer(plan, 0)
     assert (write.partition, len(write.jobs)) == (PLACE, 1)
     assert end(plan, written(write)).startswith("q.0.")
     assert fresh.partitions == {"q": 1}
@@ -67,9 +67,8 @@ def test_an_empty_partition_has_its_queue_registered_again() -> None:
     plan = operations.schedule_job(space(q=1), "t", queue="q")
     (write,) = begin(plan)
     (register,) = answer(plan, written(write, fresh=True))
-    assert words(register)[0] == "HSETNX"
-    answer(plan, 1)
-    assert end(plan, 1).startswith("q.0.")
+    assert (register.script, words(register)) == ("grow", ("", "q", 1, ""))
+    assert end(plan, Layout(1, 1)).startswith("q.0.")
 
 
 def test_bad_arguments_are_refused_before_the_first_step() -> None:
@@ -170,7 +169,7 @@ def test_an_unknown_job_is_not_found() -> None:
 def test_replaying_all_goes_page_by_page_up_to_what_was_dead_at_the_start() -> None:
     plan = dead_letters.replay_dead(space(), "q")
     begin(plan)
-    (newest,) = answer(plan, 1)
+    (newest,) = answer(plan, Layout(1, 1))
     assert words(newest)[0] == "XREVRANGE"
     (page,) = answer(plan, [(b"9-0", [])])
     assert words(page)[1:4] == ("-", "9-0", 500)
@@ -184,7 +183,7 @@ def test_replaying_names_of_another_queue_is_not_found_before_anything_is_done()
     plan = dead_letters.replay_dead(space(), "q", ["q.0.a", "other.0.b"])
     begin(plan)
     with pytest.raises(JobNotFound):
-        plan.send([1])
+        plan.send([Layout(1, 1)])
 
 
 def test_dead_jobs_of_several_partitions_are_paged_without_a_gap() -> None:
@@ -198,7 +197,7 @@ def test_dead_jobs_of_several_partitions_are_paged_without_a_gap() -> None:
     for _ in range(4):
         plan = dead_letters.list_dead(space(), "q", 2, after=after)
         begin(plan)
-        steps = answer(plan, 2)
+        steps = answer(plan, Layout(2, 2))
         first = words(steps[0])[2]
         replies = []
         for number, step in enumerate(steps):

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rzsched.config import ClientSettings
 from rzsched.firing import Watch
+from rzsched.job import prepare
+from rzsched.keys import partition_of_key
+from rzsched.options import JobOptions
 from rzsched.schedule import (
     GRACE_MS,
     MOST_AT_ONCE,
@@ -19,11 +23,12 @@ from rzsched.schedule import (
     Timing,
     check_timing,
     fingerprint,
-    partition_of,
     plan_firing,
     read_timing,
     start_ms,
 )
+from rzsched.schedules import ScheduleSpec
+from rzsched.space import Space
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 T0 = int(datetime(2026, 3, 1, tzinfo=UTC).timestamp() * 1000)
@@ -73,9 +78,17 @@ def test_equal_definitions_have_one_fingerprint_and_others_another() -> None:
     assert fingerprint({"a": "1b=", "c": ""}) != fingerprint({"a": "1", "b": "c"})
 
 
-def test_a_schedule_has_one_partition_for_every_node() -> None:
-    assert {partition_of(f"s{n}", 4) for n in range(100)} == {0, 1, 2, 3}
-    assert partition_of("nightly", 1) == 0
+def spec(id: str, concurrency_key: str | None = None) -> ScheduleSpec:
+    options = JobOptions(concurrency_key=concurrency_key)
+    return ScheduleSpec(id, timing(), prepare(options, "task", (), None, 1000))
+
+
+def test_a_schedule_has_one_partition_for_every_node_and_lives_where_its_concurrency_key_does() -> None:
+    space = Space(ClientSettings(), {"default": 4})
+    assert {spec(f"s{n}").place(space).number for n in range(100)} == {0, 1, 2, 3}
+    assert spec("nightly").place(Space(ClientSettings(), {"default": 1})).number == 0
+    for n in range(20):
+        assert spec(f"s{n}", "customer-7").place(space).number == partition_of_key("customer-7", 4)
 
 
 def test_an_interval_counts_from_its_start_else_from_the_epoch() -> None:

@@ -1,0 +1,61 @@
+"""Subscriptions that notice when nobody speaks any more.
+
+A subscriber only reads. So it would wait for ever on a connection that leads nowhere, and hear nothing from a master
+that has been demoted. After a quiet while it asks for a sign of life, and it ends when its link has moved on.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import redis
+import redis.asyncio
+
+from rzsched.links import AnyAsyncLink
+
+QUIET_S = 2.0
+"""How long a subscription may be quiet before it has to show that it lives, and how long it has for that."""
+SUBSCRIBE_S = 5.0
+
+
+class Listener:
+    """A subscription of a link's; whatever ends it raises what redis-py raises."""
+
+    def __init__(self, link: AnyAsyncLink, pubsub: Any, epoch: int) -> None:
+        self._link = link
+        self._pubsub = pubsub
+        self._epoch = epoch
+        self._is_asked = False
+
+    async def subscribe(self, *channels: str) -> None:
+        async with asyncio.timeout(SUBSCRIBE_S):
+            await self._pubsub.subscribe(*channels)
+
+    async def unsubscribe(self, *channels: str) -> None:
+        await self._pubsub.unsubscribe(*channels)
+
+    async def next(self) -> dict[str, Any] | None:
+        """Give the next message, or None after a while without one."""
+        message: dict[str, Any] | None = await self._pubsub.get_message(timeout=QUIET_S)
+        if message is None:
+            if self._is_asked:
+                raise redis.ConnectionError("the server has gone silent")
+            await self._link.look()
+        if self._epoch != self._link.epoch:
+            raise redis.ConnectionError("the link has moved on")
+        if message is not None:
+            self._is_asked = False
+            return message if message["type"] == "message" else None
+        await self._pubsub.ping()
+        self._is_asked = True
+        return None
+
+
+@asynccontextmanager
+async def listening(link: AnyAsyncLink) -> AsyncIterator[Listener]:
+    """Open a subscription, yet to no channel."""
+    epoch = link.epoch
+    connections = redis.asyncio.Redis(connection_pool=await link.listener_pool())
+    async with connections.pubsub(ignore_subscribe_messages=True) as pubsub:
+        yield Listener(link, pubsub, epoch)

@@ -1,0 +1,78 @@
+"""How long to go on trying, and how often to look where the master is."""
+
+import math
+import random
+import time
+from collections.abc import Iterator
+
+from rzsched import sentinel
+from rzsched.errors import ServerUnsuitable
+from rzsched.exchange import CredentialsRefused, Exchange, translate
+from rzsched.urls import is_sentinel
+
+FAILOVER_S = 10.0
+"""How long a call goes on trying while sentinels make another server the master."""
+LOOK_S = 2.0
+"""How often a link in use asks its sentinels where the master is."""
+
+
+def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -> Iterator[float]:
+    """Yield jittered waits that grow from `first_s` to `most_s`, until they add up to `total_s`."""
+    spent, step = 0.0, first_s
+    while spent < total_s:
+        delay = step * random.uniform(0.5, 1.5)
+        spent += delay
+        step = min(step * 2, most_s)
+        yield delay
+
+
+class Persistence:
+    """Whether and when to try again, for one exchange."""
+
+    def __init__(self, retry_s: float, url: str, where: str) -> None:
+        self._retry_s = retry_s
+        self._fails_over = is_sentinel(url)
+        self._delays = backoff_delays(math.inf)
+        self._where = where
+        self._begun_s = time.monotonic()
+        self._tries = 0
+
+    def delay_after(self, exchange: Exchange, error: Exception | None) -> float | None:
+        """Say how long to wait before the next try; None: it is over, and every call has its outcome."""
+        self._tries += 1
+        if error is not None:
+            exchange.lost(error)
+        failure = error or exchange.refusal
+        if exchange.done or failure is None:
+            return None
+        delay = self._delay(failure)
+        if delay is None:
+            exchange.give_up(failure)
+        return delay
+
+    def _delay(self, failure: Exception) -> float | None:
+        if not self._retry_s or isinstance(translate(failure, self._where), CredentialsRefused | ServerUnsuitable):
+            return None
+        patient = self._fails_over and not isinstance(failure, sentinel.NoMaster)
+        left_s = self._begun_s + (FAILOVER_S if patient else self._retry_s) - time.monotonic()
+        if left_s <= 0 and self._tries > 1:
+            return None
+        return min(next(self._delays), max(left_s, 0.01))
+
+
+class Sight:
+    """When a link last asked where the master is."""
+
+    def __init__(self, url: str) -> None:
+        self._look_at_s = 0.0 if is_sentinel(url) else math.inf
+
+    def is_due(self) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return False
+        # Sentinels that do not answer hold callers up: those are asked less often.
+        self._look_at_s = now_s + LOOK_S * 5
+        return True
+
+    def seen(self) -> None:
+        self._look_at_s = time.monotonic() + LOOK_S

@@ -1,0 +1,72 @@
+"""Pools of connections to what a server URL names."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from rzsched import embedded, sentinel
+from rzsched.urls import is_sentinel
+
+SILENCE_S = 5.0
+"""How long a server behind sentinels may take to answer: a master that stands still gives no other sign."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """How patient a link is. `retry_s` bounds how long it goes on trying; 0 leaves retrying to its owner.
+
+    Otherwise it tries at least twice, since the first try may have met a connection that leads nowhere.
+    """
+
+    connect_timeout_s: float = 3.0
+    command_timeout_s: float | None = 15.0
+    retry_s: float = 1.0
+    max_connections: int = 1000
+
+
+def _pool_arguments(url: str, settings: LinkSettings, said: dict[str, Any]) -> dict[str, Any]:
+    timeout_s = settings.command_timeout_s
+    if is_sentinel(url):
+        timeout_s = min(timeout_s or SILENCE_S, SILENCE_S)
+    return {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": settings.connect_timeout_s,
+        "socket_keepalive": True,
+        "retry": Retry(NoBackoff(), 0),
+        "max_connections": settings.max_connections,
+        **said,
+    }
+
+
+_ANSWER_FORM = {"protocol": 2, "decode_responses": False}
+"""What the readers of answers rely on: no option in a URL may change it."""
+
+
+def make_pool(url: str, settings: LinkSettings) -> Any:
+    """Make a pool of blocking connections to what a URL names."""
+    arguments = _pool_arguments(url, settings, {})
+    if is_sentinel(url):
+        pool: Any = sentinel.master_pool(url, arguments)
+    else:
+        pool = redis.ConnectionPool.from_url(embedded.resolve(url), **arguments)
+    pool.connection_kwargs.update(_ANSWER_FORM)
+    return pool
+
+
+async def make_async_pool(url: str, settings: LinkSettings, said: dict[str, Any]) -> Any:
+    """Make a pool of asyncio connections to what a URL names."""
+    arguments = _pool_arguments(url, settings, said)
+    if is_sentinel(url):
+        pool: Any = sentinel.async_master_pool(url, arguments)
+    else:
+        if url.startswith("embedded:"):
+            # Starting an embedded server takes a moment, which the loop should not stand still for.
+            url = await asyncio.to_thread(embedded.resolve, url)
+        pool = redis.asyncio.ConnectionPool.from_url(url, **arguments)
+    pool.connection_kwargs.update(_ANSWER_FORM, **said)
+    return pool

@@ -1,0 +1,98 @@
+"""Regaining partitions whose server went away, for the pump.
+
+A round trip whose answer was lost may have claimed jobs that nobody here knows of. Then nothing more is claimed there
+until everything that is pending for this worker and unknown to it has been handed back, with no attempt used.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from typing import Any
+
+from rzsched import calls
+from rzsched.connect import backoff_delays
+from rzsched.errors import RzschedError
+from rzsched.keys import Partition
+from rzsched.links import AnyAsyncLink
+from rzsched.posts import Lane
+
+_log = logging.getLogger("rzsched.worker")
+
+
+class Regaining:
+    """Regain what was lost, lane by lane; the others go on meanwhile.
+
+    `known` names the jobs this worker runs, by partition; `rejoin` makes partitions ready again; `in_flight` are the
+    round trips under way; `regained` is told when there is work again.
+    """
+
+    def __init__(self, link: AnyAsyncLink, worker: str, *, known: Callable[[], dict[Partition, list[str]]],
+                 rejoin: Callable[[Iterable[Partition]], Coroutine[Any, Any, None]], lanes: dict[Any, Lane],
+                 in_flight: "set[asyncio.Task[None]]", regained: Callable[[], None]) -> None:
+        self._link = link
+        self._worker = worker
+        self._known = known
+        self._rejoin = rejoin
+        self._lanes = lanes
+        self._in_flight = in_flight
+        self._regained = regained
+        self._task: asyncio.Task[None] | None = None
+        self._trouble: Iterator[float] | None = None  # the waits between tries, from a failure to the next success
+
+    @property
+    def _lost(self) -> list[Lane]:
+        return [lane for lane in self._lanes.values() if any(post.lost for post in lane.posts)]
+
+    def lose(self, lane: Lane, error: Exception) -> None:
+        """Hear that a round trip of a lane failed: none of its partitions can be trusted to be as it is known here."""
+        for post in lane.posts:
+            post.lost = True
+        if self._trouble is None:
+            foreign = None if isinstance(error, RzschedError) else error
+            _log.warning("the server is away: %s", error, exc_info=foreign)
+            self._trouble = backoff_delays(float("inf"))
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._regain(self._trouble))
+
+    def serves(self) -> None:
+        """Hear that a round trip went well."""
+        if self._trouble is not None and not self._lost:
+            _log.info("the server is back")
+            self._trouble = None
+
+    async def wait(self, lane: Lane) -> None:
+        """Wait until nothing of a lane is lost, or nobody tries to regain it any more."""
+        while self._task is not None and not self._task.done() and any(post.lost for post in lane.posts):
+            await asyncio.wait({self._task}, timeout=0.1)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _regain(self, delays: Iterator[float]) -> None:
+        for delay in delays:
+            await asyncio.sleep(delay)
+            # A round trip still under way may yet bring jobs: then they are known, and must not be handed back.
+            await asyncio.gather(*self._in_flight, return_exceptions=True)
+            await asyncio.gather(*map(self._regain_lane, self._lost))
+            if not self._lost:
+                break
+        self._task = None
+        self._regained()
+
+    async def _regain_lane(self, lane: Lane) -> None:
+        known = self._known()
+        steps = [
+            calls.release(post.place, self._worker,
+                          [*known.get(post.place, ()), *(outcome[1] for outcome in post.outcomes)])
+            for post in lane.posts
+        ]  # fmt: skip
+        try:
+            await self._rejoin([post.place for post in lane.posts])
+            await self._link.execute(steps)
+        except Exception as error:
+            _log.debug("still without the server: %s", error)
+            return
+        for post in lane.posts:
+            post.lost, post.hot = False, True
+        self._regained()
