@@ -4,6 +4,7 @@ import argparse
 import json
 import platform
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -29,6 +30,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--keep", type=Path, help="put logs and ledgers into this folder, and keep them")
     chosen = options.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends all that the run has started
     folder = chosen.keep or Path(tempfile.mkdtemp(prefix="rzsched-chaos-run-"))
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -14,6 +14,9 @@ NO_EXCUSE = frozenset({"flush_scripts", "kill_clients", "destroy_groups", "kill_
 SHARE_OF_LEASE = 0.5
 """A silence of that share may pass a lease: the last renewal may be a third old, and the next comes a moment later."""
 
+CALM_BEFORE_S = 1.5
+"""So long after a scheduler's death another one has taken over."""
+
 
 @dataclass(frozen=True, slots=True)
 class Happening:
@@ -103,7 +106,7 @@ class Books:
             "unexplained": len(unexplained), "first_unexplained": unexplained[:5],
             "occurrences": occurrences, "occurrences_missing": missing,
             "together_in_spite_of_key": len(together), "first_together": together[:5],
-            "longest_rerun_s": self._reruns(),
+            "longest_rerun_s": self._reruns(), "longest_rerun_in_calm_s": self._reruns(calm=True),
         }  # fmt: skip
 
     def _ended(self) -> set[str]:
@@ -181,27 +184,30 @@ class Books:
 
     # ---- how soon again
 
-    def _reruns(self) -> dict[str, float]:
+    def _reruns(self, *, calm: bool = False) -> dict[str, float]:
         """Give the longest time from a worker's death to the next run of a job that it ran, by who saw it die.
 
-        Deaths while the server or a scheduler was in trouble too are left out: that trouble has a time of its own.
+        `calm` leaves out what other trouble of that time held up.
         """
         longest: dict[str, float] = {}
-        for each in self.happened:
-            if each.kind not in ENDS_PROCESS:
+        for death in self.happened:
+            if death.kind not in ENDS_PROCESS:
                 continue
             for runs in self.runs.values():
                 for run, following in pairwise(runs):
-                    if each.hits(run) and run.began <= each.began and not run.how and following.began > each.began:
-                        waited_s = following.began - each.began
-                        if self._calm(each, following.began):
-                            longest[each.kind] = round(max(waited_s, longest.get(each.kind, 0.0)), 3)
+                    if not self._died_in(run, death, following) or (calm and not self._calm(death, following.began)):
+                        continue
+                    waited_s = following.began - death.began
+                    longest[death.kind] = round(max(waited_s, longest.get(death.kind, 0.0)), 3)
         return longest
 
+    @staticmethod
+    def _died_in(run: Run, death: Happening, following: Run) -> bool:
+        return death.hits(run) and run.began <= death.began < following.began and not run.how
+
     def _calm(self, death: Happening, until: float) -> bool:
-        begin = death.began - self.lease_s
         return not any(
-            each is not death and each.ended >= begin and each.began <= until
+            each is not death and each.ended >= death.began - CALM_BEFORE_S and each.began <= until
             and each.kind not in {"step_clock", "nap_worker", "flush_scripts"}
             for each in self.happened
         )  # fmt: skip

@@ -44,6 +44,7 @@ class _Copies:
     """What both kinds share: nodes of which some are primaries, and one that is down at times."""
 
     copies = True
+    partitions = 1
     proxied_port: int | None = None
 
     def __init__(self) -> None:
@@ -109,6 +110,7 @@ class ClusterServers(_Copies):
     """Three primaries that share the slots, and a replica of each."""
 
     SLOTS = 16_384
+    partitions = 4
 
     def __init__(self) -> None:
         super().__init__()

@@ -121,8 +121,10 @@ def main() -> None:
     options = argparse.ArgumentParser(description="One producer of the chaos run.")
     options.add_argument("--url", required=True)
     options.add_argument("--seed", type=int, required=True)
+    options.add_argument("--durability", default="memory")
     chosen = options.parse_args()
-    with Client(chosen.url) as client:
+    said: dict[str, Any] = {} if chosen.durability == "memory" else {"durability": chosen.durability}
+    with Client(chosen.url, **said) as client:
         producer = Producer(client, chosen.seed)
         signal.signal(signal.SIGTERM, lambda *_: producer.stopping.set())
         producer.run()

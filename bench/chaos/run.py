@@ -27,6 +27,7 @@ from rzsched.errors import RzschedError
 
 QUEUES = (QUEUE, OTHER_QUEUE)
 CONCURRENCY = 10
+MOST_AT_ONCE = 16
 PRODUCERS = 2
 CALM_TIMEOUT_S = 90.0
 UP_TIMEOUT_S = 60.0
@@ -78,7 +79,8 @@ class Chaos:
         return Slot(name, role, words, self._environment(environment or {}), self._folder)
 
     def _producer(self, number: int) -> Slot:
-        words = ["bench.chaos.producer", "--url", self.servers.url, "--seed", str(self._seed * 1000 + number)]
+        words = ["bench.chaos.producer", "--url", self.servers.url, "--seed", str(self._seed * 1000 + number),
+                 "--durability", "replicated" if self.servers.copies else "memory"]  # fmt: skip
         return Slot(f"producer-{number}", "producer", words, self._environment({}), self._folder)
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
@@ -100,6 +102,11 @@ class Chaos:
     # ---- how it goes
 
     def begin(self) -> None:
+        if self.servers.partitions > 1:
+            wanted: dict[str, Any] = {"partitions": self.servers.partitions}
+            for queue in QUEUES:
+                self.client.configure_queue(queue, **wanted)
+        self.client.configure_queue(OTHER_QUEUE, concurrency=MOST_AT_ONCE)  # a place that leaked would be missed
         for slot in self.slots.values():
             slot.start()
         deadline = time.monotonic() + UP_TIMEOUT_S

@@ -17,12 +17,13 @@ class Servers(Protocol):
 
     `primaries` are the nodes that take writes now. `kill_primary` ends one as a crash would, and `heal` starts again
     what it ended. `pause_primary` freezes one, and gives what lets it go on. Where `copies`, another node takes over
-    from one that is away.
+    from one that is away. `partitions` is how many a queue has.
     """
 
     url: str
     proxied_port: int | None
     copies: bool
+    partitions: int
 
     @property
     def primaries(self) -> list[Node]: ...
@@ -36,6 +37,7 @@ class OneServer:
     """A server alone; after a crash it goes on from its append-only file."""
 
     copies = False
+    partitions = 1
 
     def __init__(self, kind: str) -> None:
         self._node = Node(kind, DURABLE).start()
