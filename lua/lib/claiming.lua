@@ -75,10 +75,12 @@ end
 
 -- A replica that is made the master may have missed the last claims, and a server may come back with an empty memory:
 -- even then no fence may come twice. So fences follow the clock, in thousandths of a ms, and the counter where that is
--- ahead. That holds while two masters' clocks differ by less than a failover takes. Up to 2^52 Lua counts without a gap.
+-- ahead. That holds while two masters' clocks differ by less than a failover takes. Up to 2^52 Lua counts without a gap;
+-- what a foreign hand has put beyond it, or anything but a number, counts for nothing.
 local function take_fences(count)
-  local counter = base .. 'fence'
-  local last = math.max(whole(redis.call('GET', counter)) or 0, math.min(now * 1000, 2 ^ 52))
+  local counter, most = base .. 'fence', 2 ^ 52
+  local last, kept = math.min(now * 1000, most), tonumber(redis.call('GET', counter) or '')
+  if kept and kept > last and kept < most then last = kept end
   redis.call('SET', counter, text(last + count))
   return last
 end
