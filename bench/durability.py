@@ -1,8 +1,8 @@
 """What do the append-only file and waiting for it cost?
 
 Throughput is compared between servers that differ in the file alone, each run with both, in turns, so that what else
-the machine does meets all alike. Batches are of 100 jobs, written by several threads side by side, as a server with many
-producers sees them: one write of the file serves all that arrived while the last one was under way.
+the machine does meets all alike. Batches are of 100 jobs, written by several threads side by side, as a server with
+many producers sees them: one write of the file serves all that arrived while the last one was under way.
 """
 
 import argparse

@@ -6,6 +6,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -59,6 +60,10 @@ def replica_of(own_server: OwnServer, master: Server) -> Server:
     with raw(replica) as link:
         until(lambda: link.info("replication")["master_link_status"] == "up", "the replica's sync")
     return replica
+
+
+def is_written(link: Any) -> bool:
+    return not link.info("persistence")["aof_rewrite_in_progress"]
 
 
 def waits(server: Server) -> int:
@@ -271,7 +276,7 @@ async def test_a_file_that_is_turned_off_or_on_meanwhile_is_noticed(connect: Con
             assert there(server, error.job_id)
             assert isinstance(await refusal(client.schedule_job("t")), ServerUnsuitable)
             link.config_set("appendonly", "yes")
-            until(lambda link=link: not link.info("persistence")["aof_rewrite_in_progress"])
+            until(partial(is_written, link), "the new file")
         assert (await client.schedule_job("t")).created
 
 

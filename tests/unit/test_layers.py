@@ -22,7 +22,7 @@ LAYERS = [
     {"keeping"},
     {"operations", "dead_letters", "limits", "schedules", "firing", "recovery", "audit_crons"},
     {"audit", "listing", "client", "reader", "scheduler"},
-    {"aio", "scheduler_hosts"},
+    {"aio", "scheduler_hosts", "repair"},
     {"app"},
     {"execution", "declaring"},
     {"lanes", "lease", "reporter", "posts"},
