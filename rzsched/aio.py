@@ -178,7 +178,8 @@ class AsyncClient:
         self.space = Space(client_settings(namespace, durability, settings))
         chosen = self.space.settings
         self._url = url or os.environ.get("RZSCHED_URL") or DEFAULT_URL
-        self._link_settings = LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s)
+        self._link_settings = LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s,
+                                           check_fitness=chosen.check_server)
         check_url(self._url)  # here, not at the first call
         self._postmen: dict[asyncio.AbstractEventLoop, tuple[int, Postman]] = {}
 

@@ -62,7 +62,7 @@ class Client:
         chosen = self.space.settings
         self._link = SyncLink(
             url or os.environ.get("RZSCHED_URL") or DEFAULT_URL,
-            LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s),
+            LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s, check_fitness=chosen.check_server),
         )
 
     def run(self, plan: Plan[T]) -> T:
@@ -72,6 +72,10 @@ class Client:
                 steps = plan.send(self._link.execute(steps) if steps else [])
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+
+    @property
+    def link(self) -> SyncLink:
+        return self._link
 
     schedule_job = _sync(operations.schedule_job)
     schedule_many = _sync(operations.schedule_many)

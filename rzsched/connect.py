@@ -33,12 +33,16 @@ from rzsched.urls import check_url, describe_url
 
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """How patient a link is. `retry_s` bounds how long it goes on trying; 0 leaves retrying to its owner."""
+    """How patient a link is. `retry_s` bounds how long it goes on trying; 0 leaves retrying to its owner.
+
+    Without `check_fitness` it talks to any server, to find out what is wrong with it.
+    """
 
     connect_timeout_s: float = 3.0
     command_timeout_s: float | None = 15.0
     retry_s: float = 1.0
     max_connections: int = 1000
+    check_fitness: bool = True
 
 
 def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -> Iterator[float]:
@@ -101,7 +105,7 @@ class SyncLink:
         self.where = describe_url(url)
         self._settings = settings
         self._pool: Any = None
-        self._fit = False
+        self._fit = not settings.check_fitness
 
     @property
     def pool(self) -> Any:
@@ -184,7 +188,7 @@ class AsyncLink:
         self._settings = settings
         self._pool: Any = None
         self._listener_pool: Any = None
-        self._fit = False
+        self._fit = not settings.check_fitness
 
     async def pool(self) -> Any:
         if self._pool is None:

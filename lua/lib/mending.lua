@@ -43,7 +43,7 @@ local function put_back(id, job, state, score)
     return did('put back into the scheduled set')
   end
   push_ready(id, job.priority, 'due_at', text(math.max(math.min(due, now), 0)), 'state', 'PENDING')
-  did('put back into its ready stream')
+  did('put back into its ready stream' .. ((score or whole(job.due_at)) and '' or ', as nothing says a later time'))
 end
 
 local function mend_fields(id, job)

@@ -77,7 +77,10 @@ def test_a_job_that_lost_its_place_runs_again_at_its_time(stage: Stage) -> None:
     stage.raw.hset(stage.place.job(later), "due_at", stage.now_ms + 10_000_000)
     stage.raw.delete(stage.place.ready[5])
     whats = {mend.key: mend.what for mend in fix(stage)}
-    assert whats == {later: "put back into the scheduled set", now: "put back into its ready stream"}
+    assert whats == {
+        later: "put back into the scheduled set",
+        now: "put back into its ready stream, as nothing says a later time",
+    }
     assert [run.id for run in stage.claim("w")] == [now]
     assert stage.raw.zscore(stage.place.scheduled, later) == stage.now_ms + 10_000_000
 

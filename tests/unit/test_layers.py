@@ -21,7 +21,7 @@ LAYERS = [
     {"space", "connect", "members"},
     {"keeping"},
     {"operations", "dead_letters", "limits", "schedules", "firing", "recovery", "audit_crons"},
-    {"audit", "listing", "client", "reader", "scheduler"},
+    {"audit", "listing", "client", "doctor", "reader", "scheduler"},
     {"aio", "scheduler_hosts", "repair"},
     {"app"},
     {"execution", "declaring"},
