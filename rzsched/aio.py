@@ -178,7 +178,8 @@ class AsyncClient:
                  durability: Durability | None = None, settings: ClientSettings | None = None) -> None:
         chosen = client_settings(namespace, durability, settings)
         self._url = url or os.environ.get("RZSCHED_URL") or DEFAULT_URL
-        self._link_settings = LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s)
+        self._link_settings = LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s,
+                                           check_fitness=chosen.check_server)
         check_url(self._url)  # here, not at the first call
         self.space = Space(chosen, is_spread=is_cluster(self._url))
         self._postmen: dict[asyncio.AbstractEventLoop, tuple[int, Postman]] = {}

@@ -12,7 +12,7 @@ A dead entry whose `id` is '' is a remainder that belongs to no job (see `lua/li
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rzsched import calls, keys, topology
 from rzsched.audit_crons import audit_crons
@@ -26,11 +26,22 @@ PAGE = 500
 LOOKS = 100
 
 
+class Suspect(NamedTuple):
+    """What a finding leads back to: a job with the entries it was seen in, a key, an executed mark, a schedule, or a
+    partition (`kind` is job, idem, done, cron or partition)."""
+
+    kind: str
+    place: Partition
+    id: bytes = b""
+    entries: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class Report:
     partitions: list[str] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     findings: list[Finding] = field(default_factory=list)
+    suspects: list[Suspect] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -65,18 +76,21 @@ def audit(space: Space) -> Plan[Report]:
         before = report.counts.ended
         yield from _gather(found)
         yield from _look(found, report)
-        report.findings += yield from audit_crons(found.place, found.crons)
+        for schedule_id, finding in (yield from audit_crons(found.place, found.crons)):
+            report.findings.append(finding)
+            report.suspects.append(Suspect("cron", found.place, schedule_id))
         report.partitions.append(found.place.name)
         live = len(found.entries) - (report.counts.ended - before)
         if live and found.place not in registered:
             unregistered[found.place] = live
     if unregistered:  # a queue made while the keys were scanned is no finding
         registered = yield from _registered(space)
-    report.findings += [
-        Finding("unregistered_partition", place.base, f"{live} jobs that no scheduler looks after")
-        for place, live in unregistered.items()
-        if place not in registered
-    ]
+    for place, live in unregistered.items():
+        if place not in registered:
+            report.findings.append(
+                Finding("unregistered_partition", place.base, f"{live} jobs that no scheduler looks after")
+            )
+            report.suspects.append(Suspect("partition", place))
     report.findings.sort()
     return report
 
@@ -194,16 +208,21 @@ def _look(found: _Seen, report: Report) -> Plan[None]:
         items += [(holder, name, []) for holder, name in zip(holders, names, strict=True) if holder]
     for chunk in _chunks(items):
         (looks,) = yield [look_call(found.place, chunk)]
-        for look in looks:
+        for look, (job_id, key, entries) in zip(looks, chunk, strict=True):
             count_place(look, report.counts)
-            report.findings += examine(look)
+            wrong = examine(look)
+            if wrong:
+                report.findings += wrong
+                report.suspects.append(
+                    Suspect("idem", found.place, key) if key else Suspect("job", found.place, job_id, tuple(entries))
+                )
     for names in _chunks(found.done):
         ttls = yield [calls.command("PTTL", f"{found.place.base}done:".encode() + name, read=int) for name in names]
-        report.findings += [
-            Finding("mark_never_expires", f"done:{text_of(name)}", "an executed mark without a TTL")
-            for name, ttl in zip(names, ttls, strict=True)
-            if ttl == -1
-        ]
+        for name in (name for name, ttl in zip(names, ttls, strict=True) if ttl == -1):
+            report.findings.append(
+                Finding("mark_never_expires", f"done:{text_of(name)}", "an executed mark without a TTL")
+            )
+            report.suspects.append(Suspect("done", found.place, name))
 
 
 Item = tuple[bytes, bytes, list[str]]

@@ -31,17 +31,22 @@ def look_call(place: Partition, ids: list[bytes]) -> Call[list[CronLook]]:
     return Call("audit_crons", place.fixed, ("", len(ids), *ids), read)
 
 
-def audit_crons(place: Partition, ids: Iterable[bytes]) -> Plan[list[Finding]]:
+def audit_crons(place: Partition, ids: Iterable[bytes]) -> Plan[list[tuple[bytes, Finding]]]:
     """Look at the schedules whose hashes were seen, and at all that the other keys name."""
     armed, listed = yield [
         calls.command("ZRANGE", place.crons, 0, -1, read=list),
         calls.command("SMEMBERS", place.schedules, read=list),
     ]
     every = sorted({*ids, *armed, *listed})
-    findings: list[Finding] = []
+    findings: list[tuple[bytes, Finding]] = []
     for first in range(0, len(every), LOOKS):
-        (looks,) = yield [look_call(place, every[first : first + LOOKS])]
-        findings += [Finding(kind, f"cron:{look.id}", detail) for look in looks for kind, detail in faults(look)]
+        ids_of_page = every[first : first + LOOKS]
+        (looks,) = yield [look_call(place, ids_of_page)]
+        findings += [
+            (schedule_id, Finding(kind, f"cron:{look.id}", detail))
+            for schedule_id, look in zip(ids_of_page, looks, strict=True)
+            for kind, detail in faults(look)
+        ]
     return findings
 
 

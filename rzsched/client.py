@@ -18,7 +18,7 @@ from rzsched.errors import JobCancelled, JobFailed, JobNotFound
 from rzsched.exchange import TRANSPORT, translate
 from rzsched.job import JobStatus, State
 from rzsched.keys import Partition
-from rzsched.links import sync_link
+from rzsched.links import AnySyncLink, sync_link
 from rzsched.space import Plan, Space
 
 P = ParamSpec("P")
@@ -62,7 +62,7 @@ class Client:
         chosen = client_settings(namespace, durability, settings)
         self._link = sync_link(
             url or os.environ.get("RZSCHED_URL") or DEFAULT_URL,
-            LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s),
+            LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s, check_fitness=chosen.check_server),
         )
         self.space = Space(chosen, is_spread=self._link.apart)
 
@@ -73,6 +73,10 @@ class Client:
                 steps = plan.send(self._link.execute(steps) if steps else [])
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+
+    @property
+    def link(self) -> AnySyncLink:
+        return self._link
 
     schedule_job = _sync(operations.schedule_job)
     schedule_many = _sync(operations.schedule_many)

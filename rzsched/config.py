@@ -43,6 +43,7 @@ class ClientSettings:
     `durability` holds for the calls that don't say their own. `replicated` means that `replicas` replicas have the
     write, `fsync` that it is in the append-only file on disk; a call waits for that `durability_timeout_s`, or nine
     tenths of `command_timeout_s` if that is less. A replica that isn't connected may come back in that time.
+    Without `check_server` a server is used that may not be fit for jobs: see `rzsched doctor`.
     """
 
     namespace: str = DEFAULT_NAMESPACE
@@ -54,6 +55,7 @@ class ClientSettings:
     durability: Durability = "memory"
     replicas: int = 1
     durability_timeout_s: float = 5.0
+    check_server: bool = True
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace)

@@ -40,7 +40,7 @@ class SyncLink:
         self.where = describe_url(url)
         self._settings = settings
         self._pool: Any = None
-        self._fit = False
+        self._fit = not settings.check_fitness
         self._sight = Sight(url)
         self.epoch = 0
 
@@ -72,7 +72,7 @@ class SyncLink:
     def move_on(self) -> None:
         """Leave all connections behind: those that idle are likely dead too, or a demoted server's."""
         self.epoch += 1
-        self._fit = False
+        self._fit = not self._settings.check_fitness
         if self._pool is not None:
             self._pool.disconnect(inuse_connections=False)
 
@@ -160,7 +160,7 @@ class AsyncLink:
         self._settings = settings
         self._pool: Any = None
         self._listener_pool: Any = None
-        self._fit = False
+        self._fit = not settings.check_fitness
         self._sight = Sight(url)
         self.epoch = 0
 
@@ -206,7 +206,7 @@ class AsyncLink:
     async def move_on(self) -> None:
         """Leave all connections behind: those that idle are likely dead too, or a demoted server's."""
         self.epoch += 1
-        self._fit = False
+        self._fit = not self._settings.check_fitness
         if self._pool is not None:
             await self._pool.disconnect(inuse_connections=False)
 

@@ -20,13 +20,15 @@ SILENCE_S = 5.0
 class LinkSettings:
     """How patient a link is. `retry_s` bounds how long it goes on trying; 0 leaves retrying to its owner.
 
-    Otherwise it tries at least twice, since the first try may have met a connection that leads nowhere.
+    Otherwise it tries at least twice, since the first try may have met a connection that leads nowhere. Without
+    `check_fitness` it talks to any server, to find out what is wrong with it.
     """
 
     connect_timeout_s: float = 3.0
     command_timeout_s: float | None = 15.0
     retry_s: float = 1.0
     max_connections: int = 1000
+    check_fitness: bool = True
 
 
 def _pool_arguments(url: str, settings: LinkSettings, said: dict[str, Any]) -> dict[str, Any]:

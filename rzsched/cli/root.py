@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from rzsched import __version__
-from rzsched.cli import crons, dead, enqueue, jobs, limits, queues, running
+from rzsched.cli import crons, dead, doctor, enqueue, jobs, limits, queues, running
 from rzsched.cli.context import Session
 from rzsched.cli.failures import RootGroup
 from rzsched.cli.logs import set_up
@@ -58,6 +58,7 @@ _COMMANDS: tuple[Any, ...] = (
     queues.workers,
     dead.dead,
     crons.cron,
+    doctor.doctor,
 )
 for command in _COMMANDS:
     cli.add_command(command)

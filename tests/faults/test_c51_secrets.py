@@ -76,7 +76,8 @@ def test_no_process_shows_a_password_or_a_payload(fleet: Fleet) -> None:
     for words in (["status", fail], ["status", unknown, "--json"], ["jobs", "default", "--state", "DEAD"], ["queues"],
                   ["jobs", "default", "--state", "SUCCEEDED", "--json"], ["workers", "--json"],
                   ["dead", "list", "default"], ["dead", "list", "default", "--json"],
-                  ["dead", "show", "default", misfit], ["wait", ok]):  # fmt: skip
+                  ["dead", "show", "default", misfit], ["wait", ok], ["doctor"],
+                  ["doctor", "--audit", "--fix", "--json"]):  # fmt: skip
         finish(fleet.start("-v", *words), 0)
     finish(fleet.start("-v", "wait", die), 1)
     fleet.check()
@@ -89,7 +90,7 @@ def test_no_process_shows_a_password_or_a_payload(fleet: Fleet) -> None:
 def test_a_wrong_password_is_refused_and_not_shown(fleet: Fleet, server: Server, verbose: list[str]) -> None:
     wrong = url(server.port, quote(WRONG, safe=""))
     for words in (["worker", fleet.target], ["worker", "-w", "2", fleet.target], ["scheduler"], ["queues"],
-                  ["enqueue", "t"]):  # fmt: skip
+                  ["enqueue", "t"], ["doctor"], ["doctor", "--fix", "--json"]):  # fmt: skip
         output = finish(fleet.start(*verbose, *words, url=wrong), 4)
         assert "refused the user name or password" in output
         assert verbose or "Traceback" not in output
@@ -99,7 +100,7 @@ def test_a_wrong_password_is_refused_and_not_shown(fleet: Fleet, server: Server,
 def test_a_server_that_is_away_shows_no_password(fleet: Fleet) -> None:
     away = url(free_port())
     for words in (["worker", "--no-wait", fleet.target], ["worker", "--no-wait", "-w", "2", fleet.target], ["queues"],
-                  ["enqueue", "t"]):  # fmt: skip
+                  ["enqueue", "t"], ["doctor"]):  # fmt: skip
         assert "can't reach redis" in finish(fleet.start("-v", *words, url=away), 4)
     waiting = fleet.start("-v", "scheduler", url=away)
     fleet.wait_for_line(waiting, "waits for the server")

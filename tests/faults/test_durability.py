@@ -5,7 +5,8 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -61,6 +62,41 @@ def replica_of(own_server: OwnServer, master: Server) -> Server:
     return replica
 
 
+def is_written(link: Any) -> bool:
+    return not link.info("persistence")["aof_rewrite_in_progress"]
+
+
+Pair = Callable[..., tuple[Server, Server]]
+
+
+@pytest.fixture(scope="module")
+def kept_pairs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+    """Give a master and its replica: to start them for each test would take longer than the tests."""
+    with ExitStack() as servers:
+        pairs: dict[str, tuple[Server, Server]] = {}
+
+        def start(kind: str) -> tuple[Server, Server]:
+            if kind not in pairs:
+                master, replica = (
+                    servers.enter_context(Server.start(kind, *options, dir=tmp_path_factory.mktemp("pair")))
+                    for options in (MASTER, ())
+                )
+                with raw(replica) as link:
+                    link.replicaof("127.0.0.1", master.port)
+                    until(lambda: link.info("replication")["master_link_status"] == "up", "the replica's sync")
+                pairs[kind] = master, replica
+            with raw(pairs[kind][0]) as link:
+                link.flushall()
+            return pairs[kind]
+
+        yield start
+
+
+@pytest.fixture
+def pair(kept_pairs: Pair, server_kind: str) -> Pair:
+    return lambda kind=server_kind: kept_pairs(kind)
+
+
 def waits(server: Server) -> int:
     with raw(server) as link:
         return int(link.hget(PLACE.fixed[3], "waits") or 0)
@@ -78,9 +114,8 @@ async def refusal(awaited: Any) -> RzschedError:
 
 
 @pytest.mark.parametrize("kind", ["valkey", LACKS_WAITAOF])
-async def test_replicated_means_that_the_replica_has_it(connect: Connect, own_server: OwnServer, kind: str) -> None:
-    master = own_server(*MASTER, kind=kind)
-    replica = replica_of(own_server, master)
+async def test_replicated_means_that_the_replica_has_it(connect: Connect, pair: Pair, kind: str) -> None:
+    master, replica = pair(kind)
     client = connect(master.url, durability="replicated", settings=SHORT)
     job_id = await client.schedule_job("t", idempotency_key="k")
     assert job_id.created
@@ -92,10 +127,9 @@ async def test_replicated_means_that_the_replica_has_it(connect: Connect, own_se
 
 @pytest.mark.parametrize("kind", ["valkey", LACKS_WAITAOF])
 async def test_a_paused_replica_raises_and_a_repeated_call_waits_again(
-    connect: Connect, own_server: OwnServer, kind: str
+    connect: Connect, pair: Pair, kind: str
 ) -> None:
-    master = own_server(*MASTER, kind=kind)
-    replica = replica_of(own_server, master)
+    master, replica = pair(kind)
     client = connect(master.url, durability="replicated", settings=SHORT)
     # Another connection, that has written nothing of its own since, must not take the wait for met.
     other = connect(master.url, durability="replicated", settings=SHORT)
@@ -134,9 +168,8 @@ async def test_no_replica_or_a_dead_one_raises_with_the_job(connect: Connect, ow
     assert all([there(master, job_id) for job_id in error.job_ids])
 
 
-async def test_a_lost_answer_is_asked_for_again_with_its_wait(connect: Connect, own_server: OwnServer) -> None:
-    master = own_server(*MASTER)
-    replica = replica_of(own_server, master)
+async def test_a_lost_answer_is_asked_for_again_with_its_wait(connect: Connect, pair: Pair) -> None:
+    master, replica = pair()
     with Front(master.port) as front:
         client = connect(front.url, durability="replicated", settings=SHORT)
         await client.schedule_job("t")
@@ -181,9 +214,8 @@ async def test_a_server_that_dies_under_the_wait_leaves_a_named_job(
     assert status.state == ("PENDING" if verb == "schedule" else "CANCELLED")
 
 
-async def test_batches_wait_once_and_concurrent_calls_share_a_wait(own_server: OwnServer) -> None:
-    master = own_server(*MASTER)
-    replica = replica_of(own_server, master)
+async def test_batches_wait_once_and_concurrent_calls_share_a_wait(pair: Pair) -> None:
+    master, replica = pair()
     with Client(master.url, durability="replicated") as client:
         client.schedule_job("t")
         before = waits(master)
@@ -215,16 +247,16 @@ async def test_closing_waits_for_what_still_waits(own_server: OwnServer) -> None
     assert isinstance(await refusal(waiting), NotDurable)
 
 
-FIT_FOR_FSYNC = [("valkey", FSYNC), ("valkey", ALWAYS), (LACKS_WAITAOF, ALWAYS)]
+FIT_FOR_FSYNC = [("valkey", FSYNC), (None, ALWAYS), (LACKS_WAITAOF, ALWAYS)]
 
 
 @pytest.mark.parametrize(("kind", "options"), FIT_FOR_FSYNC)
 def test_what_is_fsynced_survives_a_kill_at_once(
-    own_server: OwnServer, kind: str, options: tuple[str, ...]
+    own_server: OwnServer, kind: str | None, options: tuple[str, ...]
 ) -> None:
     server = own_server(*options, kind=kind)
     kept: list[str] = []
-    for round_ in range(6):
+    for round_ in range(4):
         with Client(server.url, durability="fsync") as client:
             kept += client.schedule_many([JobSpec("t", delay=3600 if number % 2 else None) for number in range(20)])
             kept.append(client.schedule_job("t", queue="default" if round_ else "other"))
@@ -271,13 +303,12 @@ async def test_a_file_that_is_turned_off_or_on_meanwhile_is_noticed(connect: Con
             assert there(server, error.job_id)
             assert isinstance(await refusal(client.schedule_job("t")), ServerUnsuitable)
             link.config_set("appendonly", "yes")
-            until(lambda link=link: not link.info("persistence")["aof_rewrite_in_progress"])  # type: ignore[misc]
+            until(partial(is_written, link), "the new file")
         assert (await client.schedule_job("t")).created
 
 
-async def test_a_full_disk_or_a_script_that_is_new_is_no_false_promise(connect: Connect, own_server: OwnServer) -> None:
-    master = own_server(*MASTER)
-    replica = replica_of(own_server, master)
+async def test_a_script_that_was_forgotten_is_no_false_promise(connect: Connect, pair: Pair) -> None:
+    master, replica = pair()
     client = connect(master.url, durability="replicated", settings=SHORT)
     await client.schedule_job("t")
     with raw(master) as link:

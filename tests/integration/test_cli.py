@@ -551,3 +551,22 @@ def test_a_module_that_fails_is_told_in_one_line(shop: Path) -> None:
     assert result.stderr == ("rzsched: importing tasks failed: ModuleNotFoundError: No module named "
                              "'no_such_dependency' (-v shows where)\n")  # fmt: skip
     assert "Traceback" in shell("worker", "tasks:app", "-v", cwd=shop).stderr
+
+
+def test_enqueue_waits_for_what_it_is_told_to(own_server: OwnServer, tmp_path: Path) -> None:
+    server = own_server("--appendonly", "yes", "--appendfsync", "always")
+    lines = tmp_path / "jobs"
+    lines.write_text('{"task": "t"}\n' * 3)
+
+    def enqueue(*words: str) -> Result:
+        return CliRunner().invoke(cli, ["enqueue", *words], env={"RZSCHED_URL": server.url})
+
+    for words in (["t", "--durability", "fsync"], ["--file", str(lines), "--durability", "fsync"]):
+        assert enqueue(*words).exit_code == 0
+    with redis.Redis.from_url(server.url) as link:
+        assert int(link.hget("rz:{default.0}:stats", "waits") or 0) == 3, "one a call, one for the new queue"
+        link.config_set("appendonly", "no")
+        assert enqueue("t", "--durability", "disk").exit_code == 2
+        refused = enqueue("t", "--durability", "fsync")
+        assert (refused.exit_code, link.xlen("rz:{default.0}:ready:5")) == (1, 4)
+        assert "appendonly yes" in refused.stderr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rzsched import audit_crons, calls, cron_calls, keys, layout, scripts
+from rzsched import audit_crons, calls, cron_calls, keys, layout, repair, scripts
 from rzsched.audit import look_call
 from rzsched.calls import Call
 from rzsched.growth import configure
@@ -20,6 +20,9 @@ SAMPLES: dict[str, Call[object]] = {
         calls.attend("rz:workers"),
         audit_crons.look_call(PLACE, [b"id"]),
         look_call(PLACE, [(b"q.0.x", b"", ["5/1-1"])]),
+        repair.mend_job(PLACE, "q.0.x", ["5/1-1"]),
+        repair.mend_key(PLACE, "idem", "k"),
+        repair.mend_cron(PLACE, "id"),
         calls.cancel(PLACE, "q.0.x"),
         calls.claim(PLACE, "w", 1000, 1, "", ["5/1-1"]),
         configure(PLACE, {"concurrency": "1"}),
