@@ -33,7 +33,9 @@ def _kill_clients(kind: str, node: Any) -> None:
 class Hands:
     """Do faults to the slots, the server and the ways between; `happened` is what was done."""
 
-    def __init__(self, servers: Servers, slots: Mapping[str, Slot], proxy: Proxy | None, clock: Path) -> None:
+    def __init__(self, servers: Servers, slots: Mapping[str, Slot], proxy: Proxy | None, clock: Path,
+                 move_slot: Callable[[], object]) -> None:
+        self._move_slot = move_slot
         self._servers = servers
         self._slots = slots
         self._proxy = proxy
@@ -127,7 +129,9 @@ class Hands:
         if kind == "refuse_writes":
             on_each(self._servers, lambda node: node.config_set("maxmemory", LITTLE_MEMORY))
             return lambda: on_each(self._servers, lambda node: node.config_set("maxmemory", "0"))
-        if kind == "step_clock":
+        if kind == "move_slot":
+            self._move_slot()
+        elif kind == "step_clock":
             self._steps += 1
             self._set_clock(STEPS_S[self._steps % len(STEPS_S)])
         elif kind == "flush_scripts":

@@ -12,6 +12,7 @@ from typing import Any
 
 from bench import ledger
 from bench.chaos.books import Books, read_runs
+from bench.chaos.copies import ClusterServers
 from bench.chaos.hands import Hands, Heal
 from bench.chaos.plan import KINDS, LEASE_S, WITH_COPIES, Fault, plan
 from bench.chaos.processes import Slot
@@ -21,7 +22,7 @@ from bench.chaos.servers import Servers, key_count, used_memory
 from bench.chaos.services import SERVICES
 from bench.common import Figures
 from bench.fleet import ROOT
-from rzsched import Client
+from rzsched import Client, keys
 from rzsched.audit import audit
 from rzsched.errors import RzschedError
 
@@ -39,6 +40,7 @@ class Chaos:
 
     def __init__(self, kind: str, seed: int, folder: Path, stack: ExitStack) -> None:
         self._seed = seed
+        self._moves = 0
         self._folder = folder
         self.servers: Servers = SERVICES[kind]()
         stack.callback(self.servers.close)
@@ -92,12 +94,20 @@ class Chaos:
         for slot in self.slots.values():
             targets.setdefault(slot.role, []).append(slot.name)
         targets["shifted"] = ["worker-shifted"]
+        if self.servers.partitions > 1:
+            targets["cluster"] = ["server"]
         if self._proxy is not None:
             targets["proxied"] = ["worker-proxied"]
         return plan(self._seed, seconds, targets, WITH_COPIES if self.servers.copies else KINDS)
 
+    def _move_slot(self) -> None:
+        """Move a partition of a queue to another node of the cluster, in use as it is."""
+        assert isinstance(self.servers, ClusterServers)
+        self._moves += 1
+        self.servers.move_slot(keys.partition("rz", QUEUE, self._moves % self.servers.partitions).base)
+
     def hands(self) -> Hands:
-        return Hands(self.servers, self.slots, self._proxy, self._clock)
+        return Hands(self.servers, self.slots, self._proxy, self._clock, self._move_slot)
 
     # ---- how it goes
 
