@@ -1,4 +1,4 @@
-"""A server of the measurement's own: on a free loopback port, without persistence, gone when the measurement ends."""
+"""A server of the measurement's own: on a free loopback port, gone when the measurement ends."""
 
 import shutil
 import socket
@@ -41,9 +41,11 @@ def binary_of(kind: str) -> str:
 
 
 class Server:
-    """One server process and a connection to look at it."""
+    """One server process and a connection to look at it; without persistence unless `options` of the server say so."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, **options: str) -> None:
+        self.kind = kind
+        self._options = options
         self._binary = binary_of(kind)
         self.folder = Path(tempfile.mkdtemp(prefix="rzsched-bench-"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -64,7 +66,8 @@ class Server:
 
     def _launch(self) -> bool:
         port = _free_port()
-        options = {"port": port, "bind": "127.0.0.1", "dir": self.folder, "save": "", "appendonly": "no"}
+        options = {"port": port, "bind": "127.0.0.1", "dir": self.folder, "save": "", "appendonly": "no",
+                   **self._options}  # fmt: skip
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
         with (self.folder / "server.log").open("ab") as log:
             self._process = subprocess.Popen([self._binary, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)

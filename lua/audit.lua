@@ -12,6 +12,10 @@
 -- @include lib/keys.lua
 local count = tonumber(ARGV[2])
 
+local looked_at = {'task', 'state', 'entry', 'attempts', 'fence', 'max_retries', 'idempotency_key', 'concurrency_key',
+  'schedule_id', 'scheduled_for', 'due_at', 'priority', 'expires_ms', 'timeout_ms', 'retention_ms',
+  'idempotency_ttl_ms', 'concurrency_limit', 'unknown_since', 'created_at', 'replays'}
+
 local function was_delivered(priority, stream_id)
   local last = field(workers_group(priority), 'last-delivered-id')
   if last == '' then return false end
@@ -40,12 +44,11 @@ end
 
 local function look_at_job(id, key, entries)
   local fields, facts, places = {}, {}, {}
-  for _, name in ipairs({'task', 'state', 'entry', 'attempts', 'fence', 'max_retries', 'idempotency_key',
-    'concurrency_key', 'schedule_id', 'scheduled_for'}) do
-    local value = redis.call('HGET', job_key(id), name)
-    if value then
+  local values = redis.call('HMGET', job_key(id), unpack(looked_at))
+  for index, name in ipairs(looked_at) do
+    if values[index] then
       fields[#fields + 1] = name
-      fields[#fields + 1] = value
+      fields[#fields + 1] = values[index]
     end
   end
   local own = field(fields, 'entry')

@@ -72,5 +72,5 @@ for first = 1, #later, 500 do
   redis.call('ZADD', scheduled, unpack(later, first, math.min(first + 499, #later)))
 end
 if #later > 0 then wake_scheduler(later_ids) end
-if written > 0 and redis.call('HINCRBY', stats, 'enqueued', written) == written then answer[2] = '1' end
+if written > 0 and bump(stats, 'enqueued', written) == written then answer[2] = '1' end
 return answer

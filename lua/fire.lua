@@ -31,7 +31,7 @@ if not is_as_read then return {'MOVED', cron[2] or ''} end
 redis.call('HSET', cron_key(id), 'next', next_fire)
 redis.call('ZADD', base .. 'crons', next_fire == 'never' and '+inf' or next_fire, id)
 redis.call('SADD', base .. 'schedules', id)
-if missed > 0 then redis.call('HINCRBY', cron_key(id), 'missed', missed) end
+if missed > 0 then bump(cron_key(id), 'missed', missed) end
 if count == 0 then return {'FIRED'} end
 
 local answer = {'FIRED'}
@@ -57,7 +57,7 @@ end
 
 local function overlapping(instant)
   if overlap == 'skip' and was_live then
-    redis.call('HINCRBY', cron_key(id), 'skipped', 1)
+    bump(cron_key(id), 'skipped', 1)
     return remember(id, instant, 'skipped, the one before still ran')
   end
   if was_live and overlap ~= 'wait' then drop_held(id) end

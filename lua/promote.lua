@@ -29,11 +29,11 @@ for index = 1, #due, 2 do
   elseif (job[4] or '') ~= '' or ended[job[3]] then
     -- A foreign hand scheduled a job that is elsewhere or has ended: only the id goes.
   elseif job[3] then
-    push_ready(id, job[2] or '5', 'due_at', due_at, 'state', 'PENDING')
-    touched[job[2] or '5'] = true
+    push_ready(id, job[2], 'due_at', due_at, 'state', 'PENDING')
+    touched[level(job[2])] = true
   else
-    push_ready(id, job[2] or '5', 'due_at', due_at)
-    touched[job[2] or '5'] = true
+    push_ready(id, job[2], 'due_at', due_at)
+    touched[level(job[2])] = true
   end
 end
 -- Last, so that an error above leaves a job in two places (the claim sorts that out), never in none. By rank, since these

@@ -32,6 +32,6 @@ for _, grave in ipairs(graves) do
   redis.call('XDEL', dead, grave[1])
   if redis.call('HGET', job_key(id), 'entry') == 'dead/' .. grave[1] then redis.call('DEL', job_key(id)) end
 end
-if #graves > 0 then redis.call('HINCRBY', stats, 'dead_trimmed', #graves) end
+if #graves > 0 then bump(stats, 'dead_trimmed', #graves) end
 redis.call('ZREMRANGEBYSCORE', base .. 'waiting', '-inf', now_text)
 return {'PRUNED', tostring(consumers), tostring(#graves)}

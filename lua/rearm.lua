@@ -17,7 +17,7 @@ for _, id in ipairs(redis.call('SMEMBERS', schedules)) do
       redis.call('SREM', schedules, id)
     else
       -- One whose next instant is lost is due now: the scheduler computes it.
-      local next_fire = cron[2] or now_text
+      local next_fire = (cron[2] == 'never' or whole(cron[2])) and cron[2] or now_text
       redis.call('ZADD', crons, (cron[3] or next_fire == 'never') and '+inf' or next_fire, id)
       start_held(id)
       rearmed = rearmed + 1

@@ -21,16 +21,16 @@ local function is_lost(id)
 end
 
 local function max_retries(job)
-  return tonumber(job.max_retries or redis.call('HGET', base .. 'tasks', job.task)) or default_max_retries
+  return whole(job.max_retries) or whole(redis.call('HGET', base .. 'tasks', job.task)) or default_max_retries
 end
 
 local function end_lost_run(id, job, priority)
   if job.cancel_requested then
     redis.call('HSET', job_key(id), 'state', 'CANCELLED', 'finished_at', now_text, 'last_error', 'cancelled')
     free_key(id, job.idempotency_key)
-    expire_job(id, job.retention_ms or 3600000)
+    expire_job(id, job.retention_ms)
     return 'CANCELLED'
-  elseif tonumber(job.attempts) > max_retries(job) then
+  elseif (whole(job.attempts) or 1) > max_retries(job) then
     bury(id, job.task, 'worker lost', job.attempts)
     free_key(id, job.idempotency_key)
     return 'DEAD'
@@ -57,9 +57,9 @@ local function look_at(entry, consumer, priority)
   if not job or not is_lost(id) then return end
   local what = take_back(id, job, entry, priority)
   found = found + 1
-  redis.call('HINCRBY', stats, what == 'RETURNED' and 'returned' or 'recovered', 1)
+  bump(stats, what == 'RETURNED' and 'returned' or 'recovered', 1)
   if what == 'DEAD' or what == 'CANCELLED' then
-    redis.call('HINCRBY', stats, string.lower(what), 1)
+    bump(stats, string.lower(what), 1)
     ended[#ended + 1] = id
   end
   for _, value in ipairs({id, what, consumer}) do answer[#answer + 1] = value end

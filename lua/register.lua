@@ -39,7 +39,7 @@ local function move_here()
   local queues, found = registry ~= '' and redis.call('HGETALL', registry) or {}, nil
   for index = 1, #queues, 2 do
     local is_queue = not string.find(queues[index], '/', 1, true)
-    for number = 0, is_queue and tonumber(queues[index + 1]) - 1 or -1 do
+    for number = 0, is_queue and (whole(queues[index + 1]) or 1) - 1 or -1 do
       local other = string.match(base, '^[^{]*') .. '{' .. queues[index] .. '.' .. text(number) .. '}:'
       if other ~= base and redis.call('EXISTS', other .. 'cron:' .. id) == 1 then found = take_from(other) end
     end
@@ -52,7 +52,7 @@ local known, elsewhere = read_kept(cron_key(id)), move_here()
 local state = known or elsewhere or {created_at = now_text}
 if owner ~= '' then state.owner = owner end
 local is_same = state.fingerprint == fingerprint
-if is_same and state.next then next_fire = state.next end
+if is_same and (state.next == 'never' or whole(state.next)) then next_fire = state.next end
 state.next, state.fingerprint = next_fire, fingerprint
 
 local answer = {known and (is_same and 'UNCHANGED' or 'CHANGED') or elsewhere and 'MOVED' or 'NEW', next_fire}

@@ -23,7 +23,7 @@ local function hand_back(id, job, entry, priority)
   drop_entry(entry)
   if job.state == 'RUNNING' then
     redis.call('DEL', lock_key(id))
-    redis.call('HINCRBY', job_key(id), 'attempts', -1)
+    return_attempt(id)
   end
   push_ready(id, priority, 'due_at', text(due_ms(job, entry)), 'state', 'PENDING')
   free_places({id})

@@ -11,11 +11,11 @@ local from, to, limit, count = ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
 -- The retention of an earlier end must not take a job that is alive again.
 local function revive(id, grave, job)
-  local replays, past = (tonumber(job.replays) or 0) + 1, (tonumber(job.past_attempts) or 0) + tonumber(job.attempts)
+  local replays, past = (whole(job.replays) or 0) + 1, (whole(job.past_attempts) or 0) + (whole(job.attempts) or 0)
   if job.idempotency_key then redis.call('SET', idem_key(job.idempotency_key), id) end
   redis.call('PERSIST', job_key(id))
   redis.call('HDEL', job_key(id), 'finished_at', 'unknown_since', 'cancel_requested', 'progress')
-  push_ready(id, job.priority or '5', 'due_at', now_text, 'state', 'PENDING', 'attempts', '0',
+  push_ready(id, job.priority, 'due_at', now_text, 'state', 'PENDING', 'attempts', '0',
     'replays', text(replays), 'past_attempts', text(past))
   redis.call('XDEL', dead, grave)
 end

@@ -8,7 +8,7 @@ from typing import Any
 import msgpack
 
 from rzsched.calls import PartitionCount
-from rzsched.job import instant
+from rzsched.job import instant, whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def _dead_job(queue: str, entry: str, values: Any) -> DeadJob:
     died_at = instant(entry.split("-", maxsplit=1)[0])
     assert died_at is not None
     return DeadJob(id=own["id"] or entry, task=own["task"], queue=queue, error=own["error"],
-                   attempts=int(own["attempts"]), died_at=died_at, entry=entry, raw=dict(pairs[4:]))
+                   attempts=whole(own["attempts"], 0), died_at=died_at, entry=entry, raw=dict(pairs[4:]))
 
 
 class Refusals(int):

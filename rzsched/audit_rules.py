@@ -16,6 +16,11 @@ _PLACES = {
     "FAILED": {"scheduled"},
     "DEAD": {"dead"},
 }
+NUMBERS = frozenset({
+    "attempts", "max_retries", "due_at", "priority", "expires_ms", "timeout_ms", "retention_ms", "idempotency_ttl_ms",
+    "concurrency_limit", "unknown_since", "created_at", "replays", "scheduled_for",
+})  # fmt: skip
+_PRIORITIES = frozenset("0123456789")
 Faults = Iterator[tuple[str, str]]
 
 
@@ -197,10 +202,24 @@ def _lock_faults(look: Look, place: str) -> Faults:
 
 
 def _attempt_faults(look: Look) -> Faults:
-    attempts = int(look.fields.get("attempts", 0))
-    most = int(look.fields.get("max_retries", 10**9)) + 1
+    for name in NUMBERS & look.fields.keys():
+        if not is_whole(look.fields[name]) or (name == "priority" and look.fields[name] not in _PRIORITIES):
+            yield "unreadable_field", f"{name} is {look.fields[name][:40]!r}, and counts as not said"
+    attempts = _number(look, "attempts", look.state == "RUNNING")
+    most = _number(look, "max_retries", 10**9) + 1
     if not (look.state == "RUNNING") <= attempts <= most:
         yield "wrong_attempts", f"{look.state} after {attempts} attempts of at most {most}"
+
+
+def is_whole(text: str) -> bool:
+    """Say whether scripts can read a number, see `whole` in `lua/lib/partition.lua`."""
+    digits = text.removeprefix("-")
+    return len(text) <= 15 and digits.isascii() and digits.isdecimal()
+
+
+def _number(look: Look, name: str, default: int) -> int:
+    text = look.fields.get(name, "")
+    return int(text) if is_whole(text) else default
 
 
 def _ended_faults(look: Look) -> Faults:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from rzsched.job import JobId, JobStatus, Prepared, read_status
+from rzsched.job import JobId, JobStatus, Prepared, read_status, whole
 from rzsched.keys import Partition
 from rzsched.names import new_job_ids
 from rzsched.scripts import script
@@ -151,7 +151,9 @@ class PartitionCount:
 
 
 def _numbers(flat: list[bytes]) -> dict[str, int]:
-    return {name.decode(): int(value) for name, value in zip(flat[::2], flat[1::2], strict=True)}
+    return {
+        name.decode("utf-8", "replace"): whole(value, 0) for name, value in zip(flat[::2], flat[1::2], strict=True)
+    }
 
 
 def measure(place: Partition, now_ms: str = "") -> Call[PartitionCount]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from rzsched.codec import decode_payload
-from rzsched.job import instant
+from rzsched.job import instant, whole
 from rzsched.schedule import TIMING_FIELDS, Timing, read_timing
 
 
@@ -73,7 +73,7 @@ def read_cron(queue: str, schedule_id: str, told: dict[str, bytes], history: dic
         return None if value is None else value.decode("utf-8", "replace")
 
     def number(name: str) -> int:
-        return int(told.get(name, 0))
+        return whole(told.get(name), 0)
 
     timing = read_timing(tuple(told.get(name, b"") for name in TIMING_FIELDS))
     next_text = text("next") or ""

@@ -117,7 +117,7 @@ class IdleReads:
 
     def free_the_slot(self) -> None:
         """End the reads if they hold the only slot: it is wanted for something else."""
-        if self._reading and self._pump.free < 1:
+        if self._holds and self._pump.free < 1:
             self.end_all()
 
     # ---- ending

@@ -31,7 +31,7 @@ from rzsched.options import (
     write_options,
 )
 from rzsched.retry import Backoff
-from rzsched.status import ENDED, JobStatus, State, instant, read_status
+from rzsched.status import ENDED, JobStatus, State, instant, read_status, whole
 
 __all__ = [
     "DEFAULT_BACKOFF",
@@ -63,6 +63,7 @@ __all__ = [
     "read_status",
     "run_at_text",
     "run_policy",
+    "whole",
 ]
 
 

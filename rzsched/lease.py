@@ -119,7 +119,10 @@ class LeaseKeeper:
                 late = begun - due
                 if due and late > interval:
                     _log.warning("lease renewal is %.1f s late: is something holding the interpreter lock?", late)
-                due = begun + (interval if self._renew(list(self.runs.values())) else min(interval, 0.5))
+                if self._renew(list(self.runs.values())):
+                    due = begun + interval
+                else:
+                    due = time.monotonic() + min(interval, 0.5)
             elif self._progressed:
                 self._renew(self._take_progressed())
             self._wait(due)

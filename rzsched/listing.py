@@ -13,7 +13,7 @@ from rzsched import calls
 from rzsched.answers import DeadJob, read_dead
 from rzsched.calls import Call
 from rzsched.errors import JobNotFound
-from rzsched.job import DEFAULT_PRIORITY, State, instant
+from rzsched.job import DEFAULT_PRIORITY, State, instant, whole
 from rzsched.keys import GROUP, Partition
 from rzsched.names import check_queue, job_id_ms
 from rzsched.space import Plan, Space, partitions_of
@@ -156,8 +156,8 @@ def _job(place: Partition, job_id: str, state: State, record: dict[str, str], *,
         task=record.get("task", ""),
         queue=place.queue,
         state=state,
-        attempts=int(record.get("attempts", 0)),
-        priority=int(record.get("priority", DEFAULT_PRIORITY)),
+        attempts=whole(record.get("attempts"), 0),
+        priority=whole(record.get("priority"), DEFAULT_PRIORITY),
         next_run_at=instant(record.get("due_at") if due is None else due),
         created_at=instant(record.get("created_at") or job_id_ms(job_id)),
         started_at=instant(record.get("started_at")),

@@ -12,8 +12,11 @@ from rzsched.urls import is_sentinel
 
 FAILOVER_S = 10.0
 """How long a call goes on trying while sentinels make another server the master."""
-LOOK_S = 2.0
-"""How often a link in use asks its sentinels where the master is."""
+LOOK_S = 1.0
+"""How often a link in use asks its sentinels where the master is.
+
+What is written meanwhile to a master that was replaced while it lived is lost, unless min-replicas-to-write forbids it.
+"""
 
 
 def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -> Iterator[float]:
@@ -71,7 +74,7 @@ class Sight:
         if now_s < self._look_at_s:
             return False
         # Sentinels that do not answer hold callers up: those are asked less often.
-        self._look_at_s = now_s + LOOK_S * 5
+        self._look_at_s = now_s + LOOK_S * 10
         return True
 
     def seen(self) -> None:

@@ -138,7 +138,9 @@ class Pump:
             for lane, parts in trips.items():
                 self._track(lane, self._exchange(lane, parts))
             if not trips:
-                return
+                break
+        if self.claims and any(post.hot and not post.lost for post in self.posts.values()):
+            self.reads.free_the_slot()  # else it is kept from where there is work
 
     def _is_ready(self, lane: Lane) -> bool:
         """Say whether a lane is worth another round trip; what ended meanwhile travels with the next one."""

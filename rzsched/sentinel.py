@@ -6,6 +6,7 @@ clients of Sentinel should: a sentinel may not have heard of a failover yet. Wha
 A connection to another server than the master that is known now does not go back into the pool.
 """
 
+import contextlib
 from typing import Any
 
 import redis
@@ -66,34 +67,40 @@ class _Survey:
 
 
 class _Sentinels(redis.sentinel.Sentinel):
-    def discover_master(self, service_name: str) -> Address:
+    def discover_master(self, service_name: str, most: int | None = None) -> Address:
+        """Ask one sentinel after the other, `most` of them, for the master. Who does not answer is asked last then."""
         survey = _Survey(service_name)
-        for index, sentinel in enumerate(self.sentinels):
+        for sentinel in self.sentinels[:most]:
             try:
                 found = survey.take(sentinel.sentinel_masters())
             except _ASKING_FAILED as error:
                 survey.failed(error)
-                continue
+                found = None
             if found is not None:
-                # Who answers is asked first the next time.
-                self.sentinels[0], self.sentinels[index] = sentinel, self.sentinels[0]
                 return found
+            _put_last(self.sentinels, sentinel)
         raise survey.verdict()
 
 
 class _AsyncSentinels(redis.asyncio.sentinel.Sentinel):
-    async def discover_master(self, service_name: str) -> Address:
+    async def discover_master(self, service_name: str, most: int | None = None) -> Address:
         survey = _Survey(service_name)
-        for index, sentinel in enumerate(self.sentinels):
+        for sentinel in self.sentinels[:most]:
             try:
                 found = survey.take(await sentinel.sentinel_masters())
             except _ASKING_FAILED as error:
                 survey.failed(error)
-                continue
+                found = None
             if found is not None:
-                self.sentinels[0], self.sentinels[index] = sentinel, self.sentinels[0]
                 return found
+            _put_last(self.sentinels, sentinel)
         raise survey.verdict()
+
+
+def _put_last(sentinels: list[Any], sentinel: Any) -> None:
+    with contextlib.suppress(ValueError):  # another caller is doing the same
+        sentinels.remove(sentinel)
+        sentinels.append(sentinel)
 
 
 def _check_role(role: Any) -> None:
@@ -144,9 +151,9 @@ class MasterPool(redis.sentinel.SentinelConnectionPool):
     """Blocking connections to the master."""
 
     def has_moved(self) -> bool:
-        """Ask the sentinels. Idle connections to a master that is none any more are dropped."""
-        known = self.proxy.master_address
-        return self.proxy.get_master_address() != known  # type: ignore[no-untyped-call, no-any-return]
+        """Ask whether the master is another than is known here; one sentinel, so that dead ones cost little."""
+        address = self.sentinel_manager.discover_master(self.service_name, most=1)
+        return self.proxy.master_address not in {None, address}
 
     def close_all(self) -> None:
         self.disconnect()
@@ -158,8 +165,8 @@ class AsyncMasterPool(redis.asyncio.sentinel.SentinelConnectionPool):
     """The same for asyncio, for one event loop."""
 
     async def has_moved(self) -> bool:
-        known = self.master_address
-        return await self.get_master_address() != known  # type: ignore[no-untyped-call, no-any-return]
+        address = await self.sentinel_manager.discover_master(self.service_name, most=1)
+        return self.master_address not in {None, address}
 
     async def release(self, connection: Any) -> None:
         if (connection.host, connection.port) != self.master_address:

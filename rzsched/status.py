@@ -58,10 +58,31 @@ class JobStatus:
 
 
 def instant(ms: str | bytes | float | None) -> datetime | None:
-    """Read ms since the epoch as an aware UTC datetime."""
+    """Read ms since the epoch as an aware UTC datetime; None where there is none that can be read."""
     if ms is None or ms in {"", b""}:
         return None
-    return EPOCH + timedelta(milliseconds=min(int(float(ms)), LAST_MS))
+    try:
+        return EPOCH + timedelta(milliseconds=min(int(float(ms)), LAST_MS))
+    except (ValueError, OverflowError):  # a foreign hand wrote it
+        return None
+
+
+_DIGITS = 15
+
+
+def whole(value: str | bytes | None, default: int) -> int:
+    """Read a whole number as the scripts do: whatever else a foreign hand wrote counts as not said."""
+    text = value.decode("ascii", "replace") if isinstance(value, bytes) else value or ""
+    digits = text.removeprefix("-")
+    return int(text) if len(text) <= _DIGITS and digits.isascii() and digits.isdecimal() else default
+
+
+def _state(value: bytes | None) -> State:
+    """Read a state; a job whose state says nothing waits, for whom it is a claim away from one that does."""
+    try:
+        return State(_text(value) or "PENDING")
+    except ValueError:
+        return State.PENDING
 
 
 def _ready_due(job: dict[bytes, bytes]) -> bytes:
@@ -77,23 +98,23 @@ def read_status(job_id: str, answer: list[Any]) -> JobStatus:
     """Read what `inspect.lua` answers after FOUND."""
     score, lock, lock_ttl_ms, now, known_max_retries, flat = answer
     job = dict(zip(flat[::2], flat[1::2], strict=True))
-    state = State(_text(job.get(b"state")) or "PENDING")
+    state = _state(job.get(b"state"))
     due = score or (_ready_due(job) if state is State.PENDING and job.get(b"entry") else None)
-    retries = job.get(b"max_retries") or known_max_retries or DEFAULT_MAX_RETRIES
+    retries = whole(job.get(b"max_retries"), whole(known_max_retries, DEFAULT_MAX_RETRIES))
     result = job.get(b"result")
     return JobStatus(
         id=job_id,
         task=_text(job.get(b"task")) or "",
         queue=job_id.split(".", 1)[0],
         state=state,
-        attempts=int(job.get(b"attempts", 0)),
-        max_retries=int(retries),
+        attempts=whole(job.get(b"attempts"), 0),
+        max_retries=retries,
         last_error=_text(job.get(b"last_error")),
         next_run_at=instant(due),
         created_at=instant(job.get(b"created_at") or job_id_ms(job_id)),
         started_at=instant(job.get(b"started_at")),
         finished_at=instant(job.get(b"finished_at")) if state in ENDED else None,
-        priority=int(job.get(b"priority", DEFAULT_PRIORITY)),
+        priority=whole(job.get(b"priority"), DEFAULT_PRIORITY),
         idempotency_key=_text(job.get(b"idempotency_key")),
         locked_by=lock.decode().rpartition("#")[0] if lock else None,
         lock_expiry=instant(int(now) + int(lock_ttl_ms)) if lock else None,
@@ -103,6 +124,6 @@ def read_status(job_id: str, answer: list[Any]) -> JobStatus:
         scheduled_for=instant(job.get(b"scheduled_for")),
         concurrency_key=_text(job.get(b"concurrency_key")),
         parked=job.get(b"entry", b"").startswith(b"parked/"),
-        replays=int(job.get(b"replays", 0)),
+        replays=whole(job.get(b"replays"), 0),
         payload=job.get(b"payload", b""),
     )

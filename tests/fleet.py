@@ -22,6 +22,7 @@ from typing import Any, Self
 import redis
 
 from rzsched import Client, keys
+from rzsched.urls import cluster_addresses, is_cluster
 from tests.conftest import ROOT, Process
 from tests.servers import die_with_parent, end_group
 from tests.states import assert_one_place
@@ -158,6 +159,14 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def plain_connection(url: str) -> Any:
+    """Connect without rzsched; answers are bytes, by protocol 2."""
+    if not is_cluster(url):
+        return redis.Redis.from_url(url, protocol=2)
+    host, _, port = cluster_addresses(url)[0].rpartition(":")
+    return redis.RedisCluster(host, int(port), protocol=2)
+
+
 class Fleet:
     """The processes of one test on one server."""
 
@@ -167,7 +176,6 @@ class Fleet:
         self.folder = Path(tempfile.mkdtemp(prefix="rz-"))
         self.stand = Stand(self.folder)
         self.client = Client(url)
-        self.redis: Any = redis.Redis.from_url(url, protocol=2)
         self.place = keys.partition("rz", "default", 0)
         self._ledger = self.folder / "ledger"
         self._started: list[Process] = []
@@ -187,7 +195,8 @@ class Fleet:
             print(f"--- forked\n{self.forker.log.read_text(errors='replace')[-20_000:]}")
         self.stand.close()
         self.client.close()
-        self.redis.close()
+        if "redis" in self.__dict__:
+            self.redis.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     # ---- processes
@@ -211,6 +220,11 @@ class Fleet:
             **os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "RZSCHED_URL": url or self.url,
             "RZSCHED_TEST_STAND": str(self.stand.path), "RZSCHED_TEST_LEDGER": str(self._ledger),
         }  # fmt: skip
+
+    @cached_property
+    def redis(self) -> Any:
+        """A plain connection, where the URL names one server."""
+        return plain_connection(self.url)
 
     @cached_property
     def forker(self) -> Forker:

@@ -140,6 +140,27 @@ class Watched:
         self._wait(self.begin_failover)
         self.wait_for_promotion(chosen)
 
+    def stop_replication(self) -> None:
+        """Let the replica miss whatever is written from now on; it can still be made the master."""
+        with self.raw(self.replica) as replica, self.raw(self.master) as master:
+            replica.config_set("masterauth", "wrong")
+            replica.config_set("masteruser", "nobody")
+            master.client_kill_filter(_type="replica")
+            self._wait(lambda: replica.info("replication")["master_link_status"] == "down")
+
+    def allow_replication(self) -> None:
+        for server in self.servers:
+            with self.raw(server) as raw:
+                raw.config_set("masteruser", "")
+                raw.config_set("masterauth", self._password)
+
+    def strangers(self, server: Server) -> list[str]:
+        """Tell who is connected to a server, besides its replica, its master, the sentinels and this."""
+        with self.raw(server) as raw:
+            own = str(raw.client_id())
+            others = [each for each in raw.client_list() if each["id"] != own and not set(each["flags"]) & {"S", "M"}]
+        return [f"{each['cmd']} age={each['age']}" for each in others if not each["name"].startswith("sentinel-")]
+
     def begin_failover(self) -> bool:
         """Say whether the first sentinel agreed: it may not have heard enough of the replica yet."""
         try:

@@ -188,6 +188,18 @@ def until_cancelled(ctx: Context, name: str) -> str:
     return "stopped by itself"
 
 
+@app.task(backoff=QUICK)
+def until_lost(ctx: Context, name: str) -> str:
+    """Go on until the lease is gone, and then end as if it were not; a second run meets the test."""
+    if ctx.attempt > 1:
+        return meet_plain(name, attempt=ctx.attempt, fence=ctx.fence)
+    tell(name, fence=ctx.fence)
+    if not ctx.lost.wait(20):
+        raise TimeoutError("the lease was never lost")
+    tell(f"{name} lost")
+    return "late"
+
+
 @app.task
 async def cleans_up_when_cancelled(name: str) -> None:
     try:

@@ -37,7 +37,7 @@ local function read_entries(worker, limit, turn)
 end
 
 local function ends_unrun(id, job, entry)
-  local key, expires = job.idempotency_key, tonumber(job.expires_ms)
+  local key, expires = job.idempotency_key, whole(job.expires_ms)
   local state, reason
   if key and redis.call('EXISTS', done_key(key)) == 1 then
     state, reason = 'SUCCEEDED', 'its idempotency key was executed before'
@@ -52,8 +52,8 @@ local function ends_unrun(id, job, entry)
   redis.call('HSET', job_key(id), 'state', state, 'last_error', reason, 'finished_at', now_text)
   if state == 'CANCELLED' then free_key(id, key) else expire_key(id, key) end
   free_slot(id)
-  expire_job(id, job.retention_ms or 3600000)
-  redis.call('HINCRBY', stats, string.lower(state), 1)
+  expire_job(id, job.retention_ms)
+  bump(stats, string.lower(state), 1)
   announce({id})
   return true
 end
@@ -75,10 +75,12 @@ end
 
 -- A replica that is made the master may have missed the last claims, and a server may come back with an empty memory:
 -- even then no fence may come twice. So fences follow the clock, in thousandths of a ms, and the counter where that is
--- ahead. That holds while two masters' clocks differ by less than a failover takes. Up to 2^52 Lua counts without a gap.
+-- ahead. That holds while two masters' clocks differ by less than a failover takes. Up to 2^52 Lua counts without a gap;
+-- what a foreign hand has put beyond it, or anything but a number, counts for nothing.
 local function take_fences(count)
-  local counter = base .. 'fence'
-  local last = math.max(tonumber(redis.call('GET', counter) or 0), math.min(now * 1000, 2 ^ 52))
+  local counter, most = base .. 'fence', 2 ^ 52
+  local last, kept = math.min(now * 1000, most), tonumber(redis.call('GET', counter) or '')
+  if kept and kept > last and kept < most then last = kept end
   redis.call('SET', counter, text(last + count))
   return last
 end
@@ -100,7 +102,7 @@ local function claim_entries(entries, worker, lease_ms, answer)
     else
       local own = text(fence + index)
       if redis.call('SET', lock_key(id), worker .. '#' .. own, 'NX', 'PX', lease_ms) then
-        local attempt = job.attempts and text(tonumber(job.attempts) + 1) or '1'
+        local attempt = text((whole(job.attempts) or 0) + 1)
         redis.call('HSET', job_key(id), 'state', 'RUNNING', 'attempts', attempt, 'started_at', started_at,
           'fence', own)
         if job.concurrency_key then hold(id, job.concurrency_key) end

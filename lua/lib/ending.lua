@@ -9,11 +9,13 @@ end
 
 -- The executed mark outlives the job's hash, so a second delivery of the key ends without running.
 local function keep_key(id, key)
-  local ttl_ms = redis.call('HGET', job_key(id), 'idempotency_ttl_ms') or 86400000
-  redis.call('SET', done_key(key), id, 'PX', ttl_ms)
+  local ttl_ms = whole(redis.call('HGET', job_key(id), 'idempotency_ttl_ms')) or 86400000
+  redis.call('SET', done_key(key), id, 'PX', text(math.max(ttl_ms, 1)))
   -- A job that ended dead lost its key; another may hold it by the time a late success is taken.
   local holder = redis.call('GET', idem_key(key))
-  if not holder or holder == id then redis.call('SET', idem_key(key), id, 'PX', ttl_ms) end
+  if not holder or holder == id then
+    redis.call('SET', idem_key(key), id, 'PX', text(math.max(ttl_ms, 1)))
+  end
 end
 
 -- What ends unrun, since its key was executed before, holds the key while the executed mark stands, no longer.
@@ -23,15 +25,17 @@ local function expire_key(id, key)
 end
 
 local function expire_job(id, retention_ms)
-  if tonumber(retention_ms) > 0 then
-    redis.call('PEXPIRE', job_key(id), retention_ms)
+  local ms = whole(retention_ms) or 3600000
+  if ms > 0 then
+    redis.call('PEXPIRE', job_key(id), text(ms))
   else
     redis.call('DEL', job_key(id))
   end
 end
 
 local function bury(id, task, reason, attempts)
-  local grave = redis.call('XADD', dead, '*', 'id', id, 'task', task, 'error', reason, 'attempts', attempts)
+  local grave = redis.call('XADD', dead, '*', 'id', id, 'task', task, 'error', reason, 'attempts',
+    text(whole(attempts) or 0))
   redis.call('HSET', job_key(id), 'state', 'DEAD', 'entry', 'dead/' .. grave, 'last_error', reason,
     'finished_at', now_text)
 end

@@ -5,7 +5,7 @@ local limits_key, running, started = base .. 'limits', base .. 'running', base .
 
 local function read_limits()
   local told = redis.call('HMGET', limits_key, 'paused', 'concurrency', 'rate', 'rate_ms', 'keyed', 'held')
-  return {paused = told[1], concurrency = tonumber(told[2]), rate = told[4] and tonumber(told[3]),
+  return {paused = told[1], concurrency = tonumber(told[2]), rate = tonumber(told[4]) and tonumber(told[3]),
     rate_ms = tonumber(told[4]), keyed = told[5], held = told[6]}
 end
 local limits = read_limits()

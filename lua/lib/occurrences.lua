@@ -51,8 +51,8 @@ local function write_occurrence(schedule, instant, start_at, note)
     push_ready(id, priority, 'due_at', text(due), 'task', cron.task, 'payload', cron.payload, unpack(more))
   end
   redis.call('HSET', cron_key(schedule), 'current', id, 'last', instant)
-  redis.call('HINCRBY', cron_key(schedule), 'fired', 1)
-  redis.call('HINCRBY', stats, 'enqueued', 1)
+  bump(cron_key(schedule), 'fired', 1)
+  bump(stats, 'enqueued', 1)
   remember(schedule, instant, note)
   return id, true
 end
@@ -68,7 +68,7 @@ local function drop_held(schedule)
   if #dropped == 0 then return end
   redis.call('DEL', held_key(schedule))
   for _, instant in ipairs(dropped) do remember(schedule, instant, 'coalesced') end
-  redis.call('HINCRBY', cron_key(schedule), 'skipped', #dropped)
+  bump(cron_key(schedule), 'skipped', #dropped)
 end
 
 -- Begin the next occurrence that waits, if none lives. One whose job is there already has run: the next one then.

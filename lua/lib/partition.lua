@@ -14,3 +14,16 @@ local function text(number)
   return string.format('%d', number)
 end
 local now_text = text(now)
+
+-- A foreign hand may have written anything anywhere: what is no whole number counts as not said.
+local function whole(value)
+  return value and #value <= 15 and string.find(value, '^%-?%d+$') and tonumber(value) or nil
+end
+
+-- A counter that a foreign hand has overwritten begins again.
+local function bump(key, name, by)
+  local count = redis.pcall('HINCRBY', key, name, by)
+  if type(count) == 'number' then return count end
+  if string.find(count.err, 'not an integer', 1, true) then redis.call('HDEL', key, name) end
+  return redis.call('HINCRBY', key, name, by)
+end

@@ -59,16 +59,17 @@ function outcomes.RETRY(id, entry, reason, delay_ms)
 end
 
 function outcomes.RELEASED(id, entry, _, delay_ms)
-  redis.call('HINCRBY', job_key(id), 'attempts', -1)
+  return_attempt(id)
   wait_again(id, entry, delay_ms, 'state', 'PENDING')
 end
 
 -- Unknown is not poison: another worker may know the task, so only the grace time ends it.
 function outcomes.UNKNOWN(id, entry, reason, delay_ms, grace_ms)
-  redis.call('HINCRBY', job_key(id), 'attempts', -1)
-  redis.call('HSETNX', job_key(id), 'unknown_since', now_text)
+  return_attempt(id)
   local job = redis.call('HMGET', job_key(id), 'unknown_since', 'idempotency_key')
-  if now - tonumber(job[1]) >= tonumber(grace_ms) then
+  local since = whole(job[1])
+  if not since then redis.call('HSET', job_key(id), 'unknown_since', now_text) end
+  if now - (since or now) >= tonumber(grace_ms) then
     outcomes.DEAD(id, entry, reason, '', job[2])
     return 'DEAD'
   end
@@ -140,7 +141,7 @@ local function settle_batch()
     end
   end
   free_places(settled)
-  for name, number in pairs(counted) do redis.call('HINCRBY', stats, name, number) end
+  for name, number in pairs(counted) do bump(stats, name, number) end
   if delayed then wake_scheduler(delayed_ids) end
   announce(ended)
 end

@@ -19,7 +19,7 @@ end
 local function unpark(id, entry)
   if string.sub(entry, 1, 7) ~= 'parked/' then return false end
   local gone = redis.call('ZREM', parked_key(string.sub(entry, 8)), id)
-  if gone == 1 then redis.call('HINCRBY', stats, 'parked', -1) end
+  if gone == 1 then bump(stats, 'parked', -1) end
   return true
 end
 
@@ -28,11 +28,11 @@ local function hand_on(key)
   while id do
     local job = redis.call('HMGET', job_key(id), 'entry', 'priority', 'concurrency_limit')
     local is_own = job[1] == 'parked/' .. key
-    if is_own and redis.call('ZCARD', holders_key(key)) >= (tonumber(job[3]) or 1) then return end
+    if is_own and redis.call('ZCARD', holders_key(key)) >= (whole(job[3]) or 1) then return end
     unpark(id, 'parked/' .. key)
     if is_own then
       hold(id, key)
-      push_ready(id, job[2] or '5')
+      push_ready(id, job[2])
     end
     id = redis.call('ZRANGE', parked_key(key), 0, 0)[1]
   end
@@ -62,7 +62,7 @@ local function free_slots_of_nobody(key)
 end
 
 local function has_slot(id, job)
-  local key, most = job.concurrency_key, tonumber(job.concurrency_limit) or 1
+  local key, most = job.concurrency_key, whole(job.concurrency_limit) or 1
   if not key or redis.call('HEXISTS', holding, id) == 1 then return true end
   if redis.call('ZCARD', holders_key(key)) < most then return true end
   free_slots_of_nobody(key)
@@ -76,5 +76,5 @@ local function park(id, job, entry)
   drop_entry(entry)
   redis.call('ZADD', parked_key(job.concurrency_key), due .. string.format('.%04d', sequence * 2), id)
   redis.call('HSET', job_key(id), 'entry', 'parked/' .. job.concurrency_key, 'due_at', due)
-  redis.call('HINCRBY', stats, 'parked', 1)
+  bump(stats, 'parked', 1)
 end

@@ -1,7 +1,7 @@
 """Keep passwords out of whatever is printed or logged."""
 
 import re
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 _CREDENTIALS = re.compile(r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*://)\S{0,1000}@")
 _PARAMETER = re.compile(r"(?i)((?:password|passwd|secret)=)[^&\s'\"]+")
@@ -16,9 +16,11 @@ def remember_url(url: str | None) -> None:
     """
     _, found, rest = (url or "").partition("://")
     credentials, at, _ = rest.rpartition("@")
-    password = credentials.partition(":")[2]
-    if found and at and len(password) >= _SHORTEST:
-        _known.update((password, unquote(password)))
+    passwords = [credentials.partition(":")[2] if found and at else ""]
+    passwords += [value for name, value in parse_qsl(rest.partition("?")[2]) if name.endswith("password")]
+    for password in passwords:
+        if len(password) >= _SHORTEST:
+            _known.update((password, unquote(password), quote(password, safe="")))
 
 
 def hide(text: str) -> str:

@@ -1,0 +1,126 @@
+"""Connections that lead nowhere, and a worker that is cut off for longer than its lease."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from rzsched import Client
+from rzsched.aio import AsyncClient
+from rzsched.config import ClientSettings
+from rzsched.scripts import script
+from tests.fleet import Fleet, until
+from tests.producer import Front, port_of
+from tests.wire import ANSWERS, REQUESTS, Wire
+
+GOES_ON_S = 8.0
+"""What README promises: the server's answer is waited for 5 s, and what was asked is asked again."""
+
+
+@pytest.mark.parametrize("direction", [REQUESTS, ANSWERS])
+async def test_clients_leave_a_connection_that_leads_nowhere(redis_url: str, direction: str) -> None:
+    settings = ClientSettings(command_timeout_s=0.5)
+    with Wire(port_of(redis_url)) as wire, Client(wire.url, settings=settings) as client:
+        async with AsyncClient(wire.url, settings=settings) as aclient:
+            first = client.schedule_job("t"), await aclient.schedule_job("t")
+            wire.freeze(direction)
+            began = time.monotonic()
+            # All the connections of the pool at once, and none of them is tried twice.
+            assert (await aclient.schedule_job("t", idempotency_key="a")).created
+            assert client.schedule_job("t", idempotency_key="b").created
+            assert (await aclient.get_job_status(first[0])).id == first[0]
+            assert time.monotonic() - began < 2.5
+            assert client.queue_stats("default").ready == 4, "nothing was doubled"
+
+
+def test_workers_and_schedulers_leave_connections_that_lead_nowhere(redis_url: str) -> None:
+    """All at once, for bytes lost on the way there and on the way back: pump, blocking read, listeners, leases."""
+    with ExitStack() as stack:
+        fleets = []
+        for direction in (REQUESTS, ANSWERS):
+            wire = stack.enter_context(Wire(port_of(redis_url)))
+            fleet = stack.enter_context(Fleet(redis_url))
+            fleet.worker("--lease", "3", "-q", direction, url=wire.url)
+            held = fleet.client.schedule_job("gated", args=["held"], queue=direction)
+            visit = fleet.stand.next("held")
+            fleets.append((direction, wire, fleet, held, visit))
+        began = time.monotonic()
+        expected = []
+        for direction, wire, fleet, held, visit in fleets:
+            wire.freeze(direction)
+            visit.say("done")
+            expected += [(fleet, held), (fleet, fleet.client.schedule_job("record", delay=0.5, queue=direction))]
+            expected.append((fleet, fleet.client.schedule_job("record", queue=direction)))
+            to_cancel = fleet.client.schedule_job("until_cancelled", args=["soon"], queue=direction)
+            expected.append((fleet, to_cancel))
+        for fleet, job in expected:
+            if fleet.client.get_job_status(job).task == "until_cancelled":
+                fleet.stand.next("soon")
+                assert fleet.client.cancel_job(job)
+                fleet.stand.next("soon cancelled")
+            else:
+                fleet.client.wait(job, GOES_ON_S)
+        assert time.monotonic() - began < GOES_ON_S
+        for direction, _, fleet, held, _ in fleets:
+            assert set(Counter(each["job"] for each in fleet.ledger()).values()) == {1}
+            assert fleet.client.get_job_status(held).attempts == 1
+            assert fleet.client.queue_stats(direction).stale == 0
+            fleet.check()
+
+
+def test_a_worker_cut_off_past_its_lease_stops_its_handlers_and_works_on_when_healed(redis_url: str) -> None:
+    lease_s = 1.5
+    with Wire(port_of(redis_url)) as wire, Fleet(redis_url) as fleet:
+        cut_off = fleet.worker("--lease", str(lease_s), "--no-scheduler", url=wire.url)
+        tasks = {"async": "gated", "sync": "until_lost"}
+        jobs = [fleet.client.schedule_job(task, args=[name]) for name, task in tasks.items()]
+        first = [fleet.stand.next("async"), fleet.stand.next("sync")]
+        other = fleet.worker("--lease", str(lease_s))
+        wire.cut()
+        cut_at = time.monotonic()
+        cancelled = fleet.stand.next("async cancelled")
+        fleet.stand.next("sync lost")
+        stopped_s = time.monotonic() - cut_at
+        assert stopped_s < lease_s + 0.3, "not later than the lease ends"
+        assert cancelled["lost"] and not cancelled["cancelled"]
+        again = [fleet.stand.next("async"), fleet.stand.next("sync")]
+        assert time.monotonic() - cut_at < lease_s + 1.5
+        assert {visit["pid"] for visit in again} == {other.pid}
+        assert all(late["fence"] > early["fence"] for early, late in zip(first, again, strict=True))
+        wire.heal()
+        # The plain handler has ended with a result, which comes too late now.
+        until(lambda: fleet.client.queue_stats("default").stale == 1, "the late finish is counted")
+        for visit in again:
+            visit.say("theirs")
+        assert [fleet.client.wait(job, 5) for job in jobs] == ["theirs", "theirs"]
+        assert fleet.stop(other) == 0
+        fresh = fleet.client.schedule_job("record")
+        fleet.client.wait(fresh, 10)
+        assert fleet.ledger(job=fresh)[0]["pid"] == cut_off.pid
+        assert fleet.stop(cut_off) == 0
+        fleet.check()
+
+
+def test_a_worker_claims_nothing_until_it_has_renewed(redis_url: str, raw: Any) -> None:
+    """Its heartbeats do not come through, while its claims would."""
+    lease_s = 1.0
+    heartbeat = script("attend").sha.encode()
+    with Front(port_of(redis_url)) as front, Fleet(redis_url) as fleet:
+        worker = fleet.worker("--lease", str(lease_s), "--no-scheduler", url=front.url)
+        until(fleet.client.workers)
+        front.refuse = lambda command: b"" if heartbeat in command else None
+        fleet.wait_for_line(worker, "leases can't be renewed")
+        until(lambda: not fleet.client.workers(), "its lease has passed")
+        job = fleet.client.schedule_job("record")
+        until(lambda: raw.hget(fleet.place.job(job), "due_at"), "it was delivered, and given back")
+        assert fleet.state(job) == "PENDING"
+        healed_at = time.time()
+        front.refuse = lambda command: None
+        fleet.client.wait(job, 5)
+        started_at = fleet.client.get_job_status(job).started_at
+        assert started_at is not None and started_at.timestamp() >= healed_at - 0.001
+        fleet.check()
