@@ -19,6 +19,8 @@ Heal = Callable[[], object]
 CHILD_END_S = 30.0
 HALF_OPEN_S = 1.0
 """Whoever waits for an answer that was swallowed notices that much later."""
+TOLD_S = 2.0
+"""A primary that was replaced while it was frozen takes writes until it hears of that, and they are lost."""
 STEPS_S = (3600.0, -3600.0, 0.0, 300.0, -120.0)
 
 
@@ -66,6 +68,8 @@ class Hands:
             ended = began if kills and fault.kind != "kill_supervisor" else time.monotonic()
             if fault.kind == "swallow_bytes":
                 ended += HALF_OPEN_S
+            elif fault.kind == "stop_server" and self._servers.copies:
+                ended += TOLD_S
             self.happened.append(Happening(fault.kind, began, ended, pids))
 
         return end
