@@ -29,7 +29,7 @@ from rzsched.errors import RzschedError
 QUEUES = (QUEUE, OTHER_QUEUE)
 CONCURRENCY = 10
 MOST_AT_ONCE = 16
-PRODUCERS = 2
+PRODUCERS = ("producer", "producer", "async_producer")
 CALM_TIMEOUT_S = 90.0
 UP_TIMEOUT_S = 60.0
 SCHEDULES = {"each-second": 1000, "each-third": 3000}
@@ -53,7 +53,7 @@ class Chaos:
         self.slots = {slot.name: slot for slot in self._make_slots()}
         for slot in self.slots.values():
             stack.callback(slot.close)
-        self.producers = [self._producer(number) for number in range(PRODUCERS)]
+        self.producers = [self._producer(number, name) for number, name in enumerate(PRODUCERS)]
         for slot in self.producers:
             stack.callback(slot.close)
         self.client = stack.enter_context(Client(self.servers.url))
@@ -80,8 +80,8 @@ class Chaos:
                  "--shutdown-timeout", "10", *options, "bench.chaos.app:app"]  # fmt: skip
         return Slot(name, role, words, self._environment(environment or {}), self._folder)
 
-    def _producer(self, number: int) -> Slot:
-        words = ["bench.chaos.producer", "--url", self.servers.url, "--seed", str(self._seed * 1000 + number),
+    def _producer(self, number: int, module: str) -> Slot:
+        words = [f"bench.chaos.{module}", "--url", self.servers.url, "--seed", str(self._seed * 1000 + number),
                  "--durability", "replicated" if self.servers.copies else "memory"]  # fmt: skip
         return Slot(f"producer-{number}", "producer", words, self._environment({}), self._folder)
 
@@ -113,9 +113,8 @@ class Chaos:
 
     def begin(self) -> None:
         if self.servers.partitions > 1:
-            wanted: dict[str, Any] = {"partitions": self.servers.partitions}
             for queue in QUEUES:
-                self.client.configure_queue(queue, **wanted)
+                self.client.configure_queue(queue, partitions=self.servers.partitions)
         self.client.configure_queue(OTHER_QUEUE, concurrency=MOST_AT_ONCE)  # a place that leaked would be missed
         for slot in self.slots.values():
             slot.start()
