@@ -2,7 +2,7 @@
 
 from rzsched.aio import AsyncClient
 from rzsched.answers import DeadJob, QueueStats, WorkerInfo
-from rzsched.app import App, Job, JobEvent, Task
+from rzsched.app import App, Job, Task
 from rzsched.client import Client
 from rzsched.context import Context
 from rzsched.cron_answers import CronRun, CronStatus
@@ -22,6 +22,7 @@ from rzsched.errors import (
     ServerUnsuitable,
     UnknownTask,
 )
+from rzsched.hooks import JobEvent
 from rzsched.job import JobId, JobSpec, JobStatus, State
 from rzsched.retry import Backoff, Dead, Retry
 

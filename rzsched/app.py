@@ -3,46 +3,32 @@
 import inspect
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, update_wrapper
-from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, get_type_hints, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from rzsched.aio import AsyncClient
 from rzsched.client import Client
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Durability, Seconds, check_durability
 from rzsched.context import Context
+from rzsched.hooks import Event, Hook, Hooks
 from rzsched.job import NO_OPTIONS, JobId, JobOptions, JobStatus, check_options, run_policy
 from rzsched.names import check_namespace, check_task
 from rzsched.retry import Backoff
 from rzsched.schedule import check_timing
 from rzsched.schedules import ScheduleSpec, define
+from rzsched.signatures import is_async, signature_of_arguments, takes_context
 from rzsched.urls import check_url
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Hook = Callable[["JobEvent"], Any]
-Event = Literal["started", "succeeded", "failed", "dead", "recovered", "stale"]
-EVENTS: tuple[Event, ...] = ("started", "succeeded", "failed", "dead", "recovered", "stale")
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 ErrorTypes = tuple[type[BaseException], ...]
 
 _log = logging.getLogger("rzsched.app")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobEvent:
-    """What a hook is told. `error` is set for failed, dead, recovered and stale."""
-
-    kind: Event
-    job_id: str
-    task: str = ""
-    queue: str = ""
-    attempt: int = 0
-    worker: str = ""
-    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +94,9 @@ class Task(Generic[P, R]):
         self.policy = run_policy(options, None, None, None, None)
         self.retry_on = retry_on
         self.dead_on = dead_on
-        self.is_async = _is_async(function)
-        self.takes_context = _takes_context(function)
-        self._signature = _signature_without_context(function, self.takes_context)
+        self.is_async = is_async(function)
+        self.takes_context = takes_context(function)
+        self._signature = signature_of_arguments(function, with_context=self.takes_context)
         update_wrapper(self, function)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -169,39 +155,6 @@ class ContextTask(Task[P, R]):
         return self.function(ctx, *args, **kwargs)
 
 
-def _is_async(function: Callable[..., Any]) -> bool:
-    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
-    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-        raise TypeError("a task must be a plain or async function, not a generator")
-    return inspect.iscoroutinefunction(called) or inspect.iscoroutinefunction(inspect.unwrap(called))
-
-
-def _takes_context(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return False
-    if not parameters:
-        return False
-    annotation = parameters[0].annotation
-    if isinstance(annotation, str):
-        try:
-            annotation = get_type_hints(function).get(parameters[0].name)
-        except Exception:
-            # Another annotation names something that is not importable at run time: go by the word.
-            return str(parameters[0].annotation).rpartition(".")[2] == "Context"
-    return annotation is Context
-
-
-def _signature_without_context(function: Callable[..., Any], takes_context: bool) -> inspect.Signature | None:
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return None
-    parameters = list(signature.parameters.values())
-    return signature.replace(parameters=parameters[1:]) if takes_context else signature
-
-
 class App:
     """Tasks and hooks of one program, and the server they belong to.
 
@@ -220,7 +173,7 @@ class App:
         self.lifespan = lifespan
         self.tasks: dict[str, Task[Any, Any]] = {}
         self.schedules: dict[str, ScheduleSpec] = {}
-        self.hooks: dict[Event, list[Hook]] = {event: [] for event in EVENTS}
+        self.hooks = Hooks()
 
     def rebind(self, url: str | None = None, namespace: str | None = None) -> None:
         """Point the App at another server or namespace, as the command line may."""
@@ -293,27 +246,7 @@ class App:
 
     def on(self, event: Event) -> Callable[[Hook], Hook]:
         """Register a hook, called with a `JobEvent`; an exception in one is logged and changes nothing."""
-        if event not in self.hooks:
-            raise ValueError(f"no such event: {event!r}; there are {', '.join(EVENTS)}")
-
-        def register(hook: Hook) -> Hook:
-            self.hooks[event].append(hook)
-            return hook
-
-        return register
-
-    def emit(self, event: JobEvent) -> list[Awaitable[Any]]:
-        """Call the hooks of an event; give what async ones are still to be awaited."""
-        pending: list[Awaitable[Any]] = []
-        for hook in self.hooks[event.kind]:
-            try:
-                result = hook(event)
-            except (Exception, SystemExit, KeyboardInterrupt):
-                _log.exception("a %s hook failed", event.kind)
-                continue
-            if inspect.isawaitable(result):
-                pending.append(result)
-        return pending
+        return self.hooks.register(event)
 
     def open_lifespan(self) -> AbstractAsyncContextManager[Any]:
         if self.lifespan is None:
@@ -355,7 +288,7 @@ class TaskDecorator:
             raise TypeError(f"@app.task decorates a function, not {type(function).__name__}")
         own_name: str = getattr(function, "__name__", type(function).__name__)
         name = check_task(self.name or own_name)
-        kind: type[Task[Any, Any]] = ContextTask if _takes_context(function) else Task
+        kind: type[Task[Any, Any]] = ContextTask if takes_context(function) else Task
         task = kind(self.app, function, name, self.options, self.retry_on, self.dead_on)
         self.app.add(task)
         return task

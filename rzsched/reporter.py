@@ -5,9 +5,10 @@ import logging
 from collections.abc import Awaitable
 from typing import Any
 
-from rzsched.app import App, Event, JobEvent
+from rzsched.app import App
 from rzsched.calls import Outcome, Recovered
 from rzsched.execution import Run
+from rzsched.hooks import Event, JobEvent
 from rzsched.job import instant
 from rzsched.keys import Partition
 
@@ -89,7 +90,7 @@ class Reporter:
             return
         event = JobEvent(kind=kind, job_id=job_id, task=run.task.name if run else "", queue=place.queue,
                          attempt=run.attempt if run else 0, worker=self._worker, error=error)
-        for hook in self._app.emit(event):
+        for hook in self._app.hooks.emit(event):
             task = asyncio.get_running_loop().create_task(_finish_hook(hook, kind))
             self._pending.add(task)
             task.add_done_callback(self._pending.discard)

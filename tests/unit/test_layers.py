@@ -8,8 +8,9 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "rzsched"
 
 LAYERS = [
-    {"endings", "errors", "retry", "keys", "resources", "context", "audit_rules", "embedded_watcher", "wallclock"},
-    {"names", "payload_faults", "scripts", "embedded", "cron_fields"},
+    {"endings", "errors", "retry", "keys", "resources", "context", "audit_rules", "embedded_watcher", "wallclock",
+     "hooks"},
+    {"names", "signatures", "payload_faults", "scripts", "embedded", "cron_fields"},
     {"codec"},
     {"config", "cron_times", "cron_words"},
     {"options", "urls", "cron"},
