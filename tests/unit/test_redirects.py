@@ -12,7 +12,7 @@ from rzsched import calls, keys
 from rzsched.cluster import Rounds
 from rzsched.topology import Topology
 
-NODE = ("127.0.0.1", 7000)
+NODE = "127.0.0.1:7000"
 ANSWERS: list[Any] = [ClusterDownError("The cluster is down"), MovedError("1 127.0.0.1:7001")]
 
 
@@ -20,7 +20,7 @@ ANSWERS: list[Any] = [ClusterDownError("The cluster is down"), MovedError("1 127
 def test_a_call_that_was_refused_beside_a_redirected_one_is_tried_again(answers: list[Any]) -> None:
     """While a master is replaced, one node may say of one slot that it is served elsewhere, and of another nothing."""
     topology = Topology([NODE])
-    topology.take([[0, 16383, [NODE[0].encode(), NODE[1], b"name"]]], NODE)
+    topology.take([[0, 16383, [b"127.0.0.1", 7000, b"name"]]], NODE)
     steps = [calls.measure(keys.partition("rz", queue, 0)) for queue in ("one", "other")]
     rounds = Rounds(steps, topology, "the cluster", 1.0)
     (parcel,) = rounds.parcels()
