@@ -245,7 +245,8 @@ class Exchange:
         elif isinstance(reply, NoScriptError):
             self.wants_scripts, self.refusal = True, reply
         elif isinstance(reply, AskError):
-            self.redirects[index] = self.refusal = reply
+            self.redirects[index] = reply
+            self.refusal = self.refusal or reply  # what refused another call says more: it is no answer to that one
         elif isinstance(reply, Exception) and is_passing(reply):
             self.refusal = reply
         elif isinstance(reply, Exception):

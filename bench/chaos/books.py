@@ -9,7 +9,7 @@ from typing import Any
 ENDS_PROCESS = frozenset({"kill_worker", "kill_child"})
 ENDS_IN_ORDER = frozenset({"restart_worker", "restart_supervisor", "kill_supervisor"})
 NO_EXCUSE = frozenset({"flush_scripts", "kill_clients", "destroy_groups", "kill_scheduler", "stop_scheduler",
-                       "step_clock", "nap_worker"})  # fmt: skip
+                       "step_clock", "nap_worker", "move_slot"})  # fmt: skip
 """Faults that no job may run twice for: they take no lease away."""
 SHARE_OF_LEASE = 0.5
 """A silence of that share may pass a lease: the last renewal may be a third old, and the next comes a moment later."""

@@ -132,6 +132,29 @@ class ClusterServers(_Copies):
     def _say(self, name: str, value: str) -> bool:
         return all(node.redis.execute_command("CLUSTER INFO")[name] == value for node in self.nodes)
 
+    def move_slot(self, key: str) -> None:
+        """Move the slot of a key, with all its keys, to the next primary, as `redis-cli --cluster reshard` does."""
+        primaries = self.primaries
+        slot = primaries[0].redis.execute_command("CLUSTER KEYSLOT", key)
+        names = {node.redis.execute_command("CLUSTER MYID"): node for node in primaries}
+        source = next(name for name, node in names.items() if self._serves(node, slot))
+        order = list(names)
+        target = order[(order.index(source) + 1) % len(order)]
+        names[target].redis.execute_command("CLUSTER SETSLOT", slot, "IMPORTING", source)
+        names[source].redis.execute_command("CLUSTER SETSLOT", slot, "MIGRATING", target)
+        while found := names[source].redis.execute_command("CLUSTER GETKEYSINSLOT", slot, 50):
+            names[source].redis.execute_command(
+                "MIGRATE", "127.0.0.1", names[target].port, "", 0, 5000, "REPLACE", "KEYS", *found
+            )
+        for node in (names[target], names[source], *primaries):
+            node.redis.execute_command("CLUSTER SETSLOT", slot, "NODE", target)
+
+    @staticmethod
+    def _serves(node: Node, slot: int) -> bool:
+        own = node.redis.execute_command("CLUSTER MYID")
+        shares = node.redis.execute_command("CLUSTER SLOTS")
+        return any(first <= slot <= last and primary[2] == own for first, last, primary, *_ in shares)
+
     @staticmethod
     def _follow(node: Node, primary: Node) -> bool:
         name = primary.redis.execute_command("CLUSTER MYID")

@@ -19,6 +19,8 @@ Heal = Callable[[], object]
 CHILD_END_S = 30.0
 HALF_OPEN_S = 1.0
 """Whoever waits for an answer that was swallowed notices that much later."""
+TOLD_S = 2.0
+"""A primary that was replaced while it was frozen takes writes until it hears of that, and they are lost."""
 STEPS_S = (3600.0, -3600.0, 0.0, 300.0, -120.0)
 
 
@@ -33,7 +35,9 @@ def _kill_clients(kind: str, node: Any) -> None:
 class Hands:
     """Do faults to the slots, the server and the ways between; `happened` is what was done."""
 
-    def __init__(self, servers: Servers, slots: Mapping[str, Slot], proxy: Proxy | None, clock: Path) -> None:
+    def __init__(self, servers: Servers, slots: Mapping[str, Slot], proxy: Proxy | None, clock: Path,
+                 move_slot: Callable[[], object]) -> None:
+        self._move_slot = move_slot
         self._servers = servers
         self._slots = slots
         self._proxy = proxy
@@ -64,6 +68,8 @@ class Hands:
             ended = began if kills and fault.kind != "kill_supervisor" else time.monotonic()
             if fault.kind == "swallow_bytes":
                 ended += HALF_OPEN_S
+            elif fault.kind == "stop_server" and self._servers.copies:
+                ended += TOLD_S
             self.happened.append(Happening(fault.kind, began, ended, pids))
 
         return end
@@ -127,7 +133,9 @@ class Hands:
         if kind == "refuse_writes":
             on_each(self._servers, lambda node: node.config_set("maxmemory", LITTLE_MEMORY))
             return lambda: on_each(self._servers, lambda node: node.config_set("maxmemory", "0"))
-        if kind == "step_clock":
+        if kind == "move_slot":
+            self._move_slot()
+        elif kind == "step_clock":
             self._steps += 1
             self._set_clock(STEPS_S[self._steps % len(STEPS_S)])
         elif kind == "flush_scripts":

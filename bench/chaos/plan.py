@@ -46,6 +46,7 @@ WITH_COPIES: Mapping[str, Kind] = {
     **KINDS,
     "kill_server": Kind("server", 5.0, 9.0, 3),
     "stop_server": Kind("server", 1.0, 6.0, 2),
+    "move_slot": Kind("cluster", cards=3),
 }
 """The same where another node takes over from one that is away: it needs the time to."""
 

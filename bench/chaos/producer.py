@@ -25,6 +25,16 @@ QUEUE = "main"
 OTHER_QUEUE = "side"
 
 
+def fail(operation: str, error: Exception) -> None:
+    Ledger.of_environment(FAILURES).write(f"{operation} {type(error).__name__}: {error}")
+
+
+def accept(how: str, *job_ids: str) -> None:
+    """Note what a call has promised."""
+    lines = [json.dumps({"job": str(job_id), "how": how, "at": time.monotonic()}) for job_id in job_ids]
+    Ledger.of_environment(ACCEPTED).write(*lines)
+
+
 class Producer:
     def __init__(self, client: Client, seed: int) -> None:
         self._client = client
@@ -41,15 +51,8 @@ class Producer:
             try:
                 operation()
             except RzschedError as error:
-                self._fail(operation.__name__, error)
+                fail(operation.__name__, error)
             self.stopping.wait(self._chance.uniform(*PAUSE_S))
-
-    def _fail(self, operation: str, error: Exception) -> None:
-        Ledger.of_environment(FAILURES).write(f"{operation} {type(error).__name__}: {error}")
-
-    def _accept(self, how: str, *job_ids: str) -> None:
-        lines = [json.dumps({"job": str(job_id), "how": how, "at": time.monotonic()}) for job_id in job_ids]
-        Ledger.of_environment(ACCEPTED).write(*lines)
 
     def _some_work(self) -> tuple[str, dict[str, Any]]:
         seconds = self._chance.choice((0, 0, 0, 0.01, 0.05, 0.3, 1.0))
@@ -65,17 +68,17 @@ class Producer:
     def now(self) -> None:
         task, said = self._some_work()
         priority = self._chance.randrange(10)
-        self._accept("now", self._client.schedule_job(task, kwargs=said, queue=self._queue(), priority=priority))
+        accept("now", self._client.schedule_job(task, kwargs=said, queue=self._queue(), priority=priority))
 
     def later(self) -> None:
         task, said = self._some_work()
         delay = self._chance.uniform(0.05, 5.0)
-        self._accept("later", self._client.schedule_job(task, kwargs=said, queue=self._queue(), delay=delay))
+        accept("later", self._client.schedule_job(task, kwargs=said, queue=self._queue(), delay=delay))
 
     def bulk(self) -> None:
         delays = (None, None, 0.5, 3.0)
         specs = [JobSpec("work", queue=self._queue(), delay=self._chance.choice(delays)) for _ in range(20)]
-        self._accept("bulk", *self._client.schedule_many(specs))
+        accept("bulk", *self._client.schedule_many(specs))
 
     def keyed(self) -> None:
         self._count += 1
@@ -86,7 +89,7 @@ class Producer:
             task, kwargs=said, queue=queue, idempotency_key=key, idempotency_ttl=KEY_TTL_S))  # fmt: skip
         if first is None:
             return
-        self._accept("keyed", first)
+        accept("keyed", first)
         again = self._repeated(lambda: self._client.schedule_job(
             task, kwargs=said, queue=queue, idempotency_key=key, idempotency_ttl=KEY_TTL_S))  # fmt: skip
         if again is not None and (again != first or again.created):
@@ -99,21 +102,21 @@ class Producer:
             try:
                 return call()
             except RzschedError as error:
-                self._fail("repeated", error)
+                fail("repeated", error)
                 if time.monotonic() > deadline or self.stopping.wait(0.2):
                     return None
 
     def one_at_a_time(self) -> None:
         key = f"account-{self._chance.randrange(KEYS)}"
         said = {"seconds": self._chance.choice((0.0, 0.02, 0.1)), "key": key}
-        self._accept("one at a time", self._client.schedule_job("work", kwargs=said, queue=QUEUE, concurrency_key=key))
+        accept("one at a time", self._client.schedule_job("work", kwargs=said, queue=QUEUE, concurrency_key=key))
 
     def cancelled(self) -> None:
         """Cancel a job long before it is due: it must never run."""
         job_id = self._client.schedule_job("work", queue=self._queue(), delay=2 * REPEAT_FOR_S)
         # Where an answer was lost, the next one says that the job had ended before.
         if self._repeated(lambda: self._client.cancel_job(job_id)) is not None:
-            self._accept("cancelled", job_id)
+            accept("cancelled", job_id)
             Ledger.of_environment(CANCELLED).write(job_id)
 
 
@@ -123,8 +126,7 @@ def main() -> None:
     options.add_argument("--seed", type=int, required=True)
     options.add_argument("--durability", default="memory")
     chosen = options.parse_args()
-    said: dict[str, Any] = {} if chosen.durability == "memory" else {"durability": chosen.durability}
-    with Client(chosen.url, **said) as client:
+    with Client(chosen.url, durability=chosen.durability) as client:
         producer = Producer(client, chosen.seed)
         signal.signal(signal.SIGTERM, lambda *_: producer.stopping.set())
         producer.run()

@@ -12,6 +12,7 @@ from typing import Any
 
 from bench import ledger
 from bench.chaos.books import Books, read_runs
+from bench.chaos.copies import ClusterServers
 from bench.chaos.hands import Hands, Heal
 from bench.chaos.plan import KINDS, LEASE_S, WITH_COPIES, Fault, plan
 from bench.chaos.processes import Slot
@@ -21,14 +22,14 @@ from bench.chaos.servers import Servers, key_count, used_memory
 from bench.chaos.services import SERVICES
 from bench.common import Figures
 from bench.fleet import ROOT
-from rzsched import Client
+from rzsched import Client, keys
 from rzsched.audit import audit
 from rzsched.errors import RzschedError
 
 QUEUES = (QUEUE, OTHER_QUEUE)
 CONCURRENCY = 10
 MOST_AT_ONCE = 16
-PRODUCERS = 2
+PRODUCERS = ("producer", "producer", "async_producer")
 CALM_TIMEOUT_S = 90.0
 UP_TIMEOUT_S = 60.0
 SCHEDULES = {"each-second": 1000, "each-third": 3000}
@@ -39,6 +40,7 @@ class Chaos:
 
     def __init__(self, kind: str, seed: int, folder: Path, stack: ExitStack) -> None:
         self._seed = seed
+        self._moves = 0
         self._folder = folder
         self.servers: Servers = SERVICES[kind]()
         stack.callback(self.servers.close)
@@ -51,7 +53,7 @@ class Chaos:
         self.slots = {slot.name: slot for slot in self._make_slots()}
         for slot in self.slots.values():
             stack.callback(slot.close)
-        self.producers = [self._producer(number) for number in range(PRODUCERS)]
+        self.producers = [self._producer(number, name) for number, name in enumerate(PRODUCERS)]
         for slot in self.producers:
             stack.callback(slot.close)
         self.client = stack.enter_context(Client(self.servers.url))
@@ -78,8 +80,8 @@ class Chaos:
                  "--shutdown-timeout", "10", *options, "bench.chaos.app:app"]  # fmt: skip
         return Slot(name, role, words, self._environment(environment or {}), self._folder)
 
-    def _producer(self, number: int) -> Slot:
-        words = ["bench.chaos.producer", "--url", self.servers.url, "--seed", str(self._seed * 1000 + number),
+    def _producer(self, number: int, module: str) -> Slot:
+        words = [f"bench.chaos.{module}", "--url", self.servers.url, "--seed", str(self._seed * 1000 + number),
                  "--durability", "replicated" if self.servers.copies else "memory"]  # fmt: skip
         return Slot(f"producer-{number}", "producer", words, self._environment({}), self._folder)
 
@@ -92,20 +94,27 @@ class Chaos:
         for slot in self.slots.values():
             targets.setdefault(slot.role, []).append(slot.name)
         targets["shifted"] = ["worker-shifted"]
+        if self.servers.partitions > 1:
+            targets["cluster"] = ["server"]
         if self._proxy is not None:
             targets["proxied"] = ["worker-proxied"]
         return plan(self._seed, seconds, targets, WITH_COPIES if self.servers.copies else KINDS)
 
+    def _move_slot(self) -> None:
+        """Move a partition of a queue to another node of the cluster, in use as it is."""
+        assert isinstance(self.servers, ClusterServers)
+        self._moves += 1
+        self.servers.move_slot(keys.partition("rz", QUEUE, self._moves % self.servers.partitions).base)
+
     def hands(self) -> Hands:
-        return Hands(self.servers, self.slots, self._proxy, self._clock)
+        return Hands(self.servers, self.slots, self._proxy, self._clock, self._move_slot)
 
     # ---- how it goes
 
     def begin(self) -> None:
         if self.servers.partitions > 1:
-            wanted: dict[str, Any] = {"partitions": self.servers.partitions}
             for queue in QUEUES:
-                self.client.configure_queue(queue, **wanted)
+                self.client.configure_queue(queue, partitions=self.servers.partitions)
         self.client.configure_queue(OTHER_QUEUE, concurrency=MOST_AT_ONCE)  # a place that leaked would be missed
         for slot in self.slots.values():
             slot.start()

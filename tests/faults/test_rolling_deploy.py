@@ -16,7 +16,7 @@ from rzsched import Client, JobId
 from tests.conftest import ROOT, Process
 from tests.fleet import Fleet, until
 
-WORKERS = 3
+WORKERS = 2
 OLD, NEW = "tests.deploy_v1:app", "tests.deploy_v2:app"
 OPTIONS = ("-c", "5", "--lease", "2", "--shutdown-timeout", "1")
 
