@@ -82,9 +82,9 @@ def test_shrinking_and_nonsense_are_refused_before_anything_is_written(redis_url
         for odd in (0, -1, layout.MOST_PARTITIONS + 1):
             with pytest.raises(ValueError, match="partitions must be from 1"):
                 client.configure_queue("default", partitions=odd)
-        for odd in (True, 1.5, "2"):
+        for senseless in (True, 1.5, "2"):
             with pytest.raises(TypeError):
-                client.configure_queue("default", partitions=odd)  # type: ignore[arg-type]
+                client.configure_queue("default", partitions=senseless)  # type: ignore[arg-type]
         assert raw.dbsize() == 0
         client.configure_queue("default", partitions=3, concurrency=4)
         before = dumped(raw)
@@ -156,7 +156,8 @@ def test_a_grown_queue_never_runs_more_than_its_concurrency(stage: Stage) -> Non
     client.configure_queue("q", partitions=2)
     client.schedule_many(JobSpec("t", queue="q") for _ in range(60))
     assert claim_at(stage, 0) == claim_at(stage, 1) == []  # 4 run at partition 0, whose share is 2
-    stage.link.execute([calls.finish(stage.place, "w", 600_000, 0, "", [outcome("SUCCEEDED", run) for run in runs[:2]])])
+    ended = [outcome("SUCCEEDED", run) for run in runs[:2]]
+    stage.link.execute([calls.finish(stage.place, "w", 600_000, 0, "", ended)])
     assert claim_at(stage, 0) == []
     assert claim_at(stage, 1) == []  # nobody has seen it yet
     let_go(client)
