@@ -41,10 +41,11 @@ def binary_of(kind: str) -> str:
 
 
 class Server:
-    """One server process and a connection to look at it."""
+    """One server process and a connection to look at it; `extra` are further options of its command line."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, *extra: str) -> None:
         self._binary = binary_of(kind)
+        self._extra = extra
         self.folder = Path(tempfile.mkdtemp(prefix="rzsched-bench-"))
         self._process: subprocess.Popen[bytes] | None = None
         self.url = ""
@@ -67,7 +68,8 @@ class Server:
         options = {"port": port, "bind": "127.0.0.1", "dir": self.folder, "save": "", "appendonly": "no"}
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
         with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen([self._binary, *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            command = [self._binary, *words, *self._extra]
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         self.url = f"redis://127.0.0.1:{port}/0"
         self.redis = redis.Redis.from_url(self.url, socket_timeout=60)
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -1,4 +1,4 @@
-"""C44: on a Redis Cluster a partition has all its keys in one slot, whatever the queue is called; masters die, slots move."""
+"""C44: on a Redis Cluster a partition has all its keys in one slot; masters die, slots move, nothing is lost."""
 
 from __future__ import annotations
 

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
+from click.testing import CliRunner
 
 from rzsched import AsyncClient, Client, JobFailed, JobSpec, keys, layout
+from rzsched.cli import cli
 from rzsched.connect import LinkSettings
 from rzsched.errors import ConnectionFailed, CronNotFound, ServerUnsuitable
 from rzsched.links import async_link, sync_link
@@ -178,14 +180,21 @@ def test_the_command_line_takes_a_cluster(fleet: Fleet) -> None:
     told = fleet.start("enqueue", "echo", "--args", "[7]")
     assert told.wait(20) == 0
     job = told.output().strip()
-    for words in (("wait", job), ("status", job), ("queues",), ("workers",), ("dead", "list", "default"),
+
+    def rz(*words: str) -> str:
+        result = CliRunner().invoke(cli, ["--url", fleet.url, *words])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    assert rz("wait", job).strip() == "7"
+    for words in (("status", job), ("queues",), ("workers",), ("dead", "list", "default"),
                   ("cron", "list"), ("jobs", "default", "--state", "SUCCEEDED"), ("pause", "default"),
                   ("resume", "default"), ("configure", "default", "--partitions", "8")):  # fmt: skip
-        process = fleet.start(*words)
-        assert process.wait(20) == 0, process.output()
-    stats = fleet.start("queues", "--json")
-    assert stats.wait(20) == 0
-    assert json.loads(stats.output())[0]["partitions"] == 8
+        rz(*words)
+    assert json.loads(rz("queues", "--json"))[0]["partitions"] == 8
+    refused = CliRunner().invoke(cli, ["--url", fleet.url, "configure", "default", "--partitions", "3"])
+    assert refused.exit_code == 2
+    assert "can't shrink" in refused.output
 
 
 def test_a_worker_under_a_supervisor_is_recovered_at_once(fleet: Fleet) -> None:
