@@ -26,6 +26,8 @@ from rzsched.urls import cluster_addresses, describe_url, node_url
 
 PATIENCE_S = 10.0
 """How long a link that tries again by itself goes on while the cluster is there: a replica needs time to take over."""
+PING_S = 1.0
+"""How soon a node must answer to be listened to."""
 MOST_REDIRECTS = 8
 """Redirects that are followed at once; what is sent about for longer has to wait in between."""
 
@@ -245,11 +247,18 @@ class SyncClusterLink(_Cluster):
         for node in self.topology.candidates():
             pool = self._link(node).listener_pool()
             try:
-                pool.release(pool.get_connection())
+                connection = pool.get_connection()
+                try:
+                    connection.send_command("PING")
+                    connection.read_response()
+                    return pool
+                except BaseException:
+                    connection.disconnect()
+                    raise
+                finally:
+                    pool.release(connection)
             except FOREIGN:
                 self.topology.suspect(node)
-            else:
-                return pool
         raise ConnectionFailed(f"can't reach any node of the cluster at {self.where}")
 
     def close(self) -> None:
@@ -338,11 +347,18 @@ class AsyncClusterLink(_Cluster):
         for node in self.topology.candidates():
             pool = await self._link(node).listener_pool()
             try:
-                await pool.release(await pool.get_connection())
+                connection = await pool.get_connection()
+                try:
+                    await connection.send_command("PING")
+                    await connection.read_response(timeout=PING_S)
+                    return pool
+                except BaseException:
+                    await connection.disconnect(nowait=True)
+                    raise
+                finally:
+                    await pool.release(connection)
             except FOREIGN:
                 self.topology.suspect(node)
-            else:
-                return pool
         raise ConnectionFailed(f"can't reach any node of the cluster at {self.where}")
 
     async def aclose(self) -> None:

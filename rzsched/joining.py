@@ -18,6 +18,7 @@ from rzsched.config import WorkerSettings
 from rzsched.connect import backoff_delays
 from rzsched.declaring import declare_schedules
 from rzsched.errors import RzschedError
+from rzsched.hearing import messages
 from rzsched.job import DEFAULT_MAX_RETRIES
 from rzsched.keys import Partition
 from rzsched.layout import Layout
@@ -107,17 +108,15 @@ class Joiner:
         while True:
             try:
                 connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
-                async with connections.pubsub(ignore_subscribe_messages=True) as listener:
+                async with connections.pubsub() as listener:
                     self._listener = listener
                     await listener.subscribe(self._cancel_channel, self._regroup_channel,
                                              *(place.gate_channel for place in self.pump.posts))
                     self.pump.look_at_all()
                     self._look.set()
                     delays = backoff_delays(float("inf"))
-                    while True:
-                        message = await listener.get_message(timeout=5)
-                        if message:
-                            self._hear(message["channel"].decode(), message["data"].decode("utf-8", "replace"))
+                    async for message in messages(listener):
+                        self._hear(message["channel"].decode(), message["data"].decode("utf-8", "replace"))
             except (redis.RedisError, OSError, RzschedError) as error:
                 self._listener = None
                 _log.debug("listening again: %s", type(error).__name__)

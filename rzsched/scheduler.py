@@ -27,6 +27,7 @@ from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError, ServerUnsuitable
 from rzsched.exchange import CredentialsRefused
 from rzsched.firing import Firer, Watch
+from rzsched.hearing import messages
 from rzsched.keys import Partition
 from rzsched.layout import read_registry
 from rzsched.links import async_link
@@ -246,15 +247,13 @@ class Scheduler:
         while True:
             try:
                 connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
-                async with connections.pubsub(ignore_subscribe_messages=True) as listener:
+                async with connections.pubsub() as listener:
                     await listener.subscribe(self._regroup_channel)
                     self._listener = listener
                     await self._subscribe_all(listener)
                     delays = backoff_delays(float("inf"))
-                    while True:
-                        message = await listener.get_message(timeout=5)
-                        if message is not None:
-                            self._hear(message)
+                    async for message in messages(listener):
+                        self._hear(message)
             except (redis.RedisError, OSError, RzschedError) as error:
                 self._listener = None
                 _log.debug("scheduler listens again: %s", type(error).__name__)

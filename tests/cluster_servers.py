@@ -87,6 +87,9 @@ class Cluster:
         self._wait("all nodes know each other", self._all_met)
         for number, node in enumerate(self.replicas):
             node.told("CLUSTER", "REPLICATE", self.masters[number % len(self.masters)].id)
+        self.wait_until_whole()
+
+    def wait_until_whole(self) -> None:
         self._wait("the cluster is whole", self._is_whole)
 
     def _all_met(self) -> bool:

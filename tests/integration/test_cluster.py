@@ -2,15 +2,21 @@
 
 import asyncio
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
 import pytest
+import redis
+import redis.asyncio
 from click.testing import CliRunner
 
-from rzsched import AsyncClient, Client, JobFailed, JobSpec, keys, layout
+from rzsched import AsyncClient, Client, JobFailed, JobSpec, hearing, keys, layout
+from rzsched.calls import publish
 from rzsched.cli import cli
+from rzsched.cluster import AsyncClusterLink
 from rzsched.connect import LinkSettings
 from rzsched.errors import ConnectionFailed, CronNotFound, ServerUnsuitable
 from rzsched.links import async_link, sync_link
@@ -177,15 +183,13 @@ def test_a_queue_grows_on_a_cluster(fleet: Fleet) -> None:
 def test_the_command_line_takes_a_cluster(fleet: Fleet) -> None:
     fleet.worker("-c", "2", "--no-scheduler")
     fleet.scheduler()
-    told = fleet.start("enqueue", "echo", "--args", "[7]")
-    assert told.wait(20) == 0
-    job = told.output().strip()
 
     def rz(*words: str) -> str:
         result = CliRunner().invoke(cli, ["--url", fleet.url, *words])
         assert result.exit_code == 0, result.output
         return result.output
 
+    job = rz("enqueue", "echo", "--args", "[7]").strip()
     assert rz("wait", job).strip() == "7"
     for words in (("status", job), ("queues",), ("workers",), ("dead", "list", "default"),
                   ("cron", "list"), ("jobs", "default", "--state", "SUCCEEDED"), ("pause", "default"),
@@ -277,3 +281,27 @@ def test_an_unfit_node_is_refused(own_server: OwnServer, outcomes: Callable[[str
     server = own_server("--cluster-enabled", "yes", "--maxmemory-policy", "allkeys-lru")
     with pytest.raises(ServerUnsuitable, match="allkeys-lru"):
         raise next(iter(outcomes(server.url.replace("redis://", "redis+cluster://"))))  # type: ignore[misc]
+
+
+async def test_a_listener_leaves_a_node_that_stands_still(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hearing, "DEAF_S", 0.2)
+    link = AsyncClusterLink(cluster.url, LinkSettings())
+    pool = await link.listener_pool()
+    frozen = next(node for node in cluster.masters if node.port == pool.connection_kwargs["port"])
+    async with redis.asyncio.Redis(connection_pool=pool).pubsub() as listener:
+        await listener.subscribe("channel")
+        heard = hearing.messages(listener)
+        await link.execute([publish("channel", "word")])
+        assert (await anext(heard))["data"] == b"word"
+        os.kill(frozen.server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(redis.ConnectionError):
+                await asyncio.wait_for(anext(heard), 5)
+            for _ in range(5):
+                assert (await link.listener_pool()).connection_kwargs["port"] != frozen.port
+        finally:
+            os.kill(frozen.server.pid, signal.SIGCONT)
+    await link.aclose()
+    cluster.wait_until_whole()

@@ -8,7 +8,8 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "rzsched"
 
 LAYERS = [
-    {"endings", "errors", "retry", "keys", "resources", "context", "audit_rules", "embedded_watcher", "wallclock"},
+    {"endings", "errors", "hearing", "retry", "keys", "resources", "context", "audit_rules", "embedded_watcher",
+     "wallclock"},
     {"names", "payload_faults", "scripts", "embedded", "cron_fields"},
     {"codec"},
     {"config", "cron_times", "cron_words"},
