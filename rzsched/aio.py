@@ -18,6 +18,7 @@ from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Secon
 from rzsched.connect import LinkSettings
 from rzsched.errors import JobNotFound
 from rzsched.exchange import TRANSPORT, Step, Write, own_copy, translate
+from rzsched.hearing import SUBSCRIBE_S
 from rzsched.job import Prepared
 from rzsched.keys import Partition
 from rzsched.links import AnyAsyncLink, async_link
@@ -26,7 +27,6 @@ from rzsched.urls import check_url, is_cluster
 
 P = ParamSpec("P")
 T = TypeVar("T")
-SUBSCRIBE_S = 5.0
 MOST_IN_FLIGHT = 4
 """Round trips under way at once; what is asked meanwhile travels together in the next one."""
 

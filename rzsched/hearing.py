@@ -7,6 +7,7 @@ import redis
 
 DEAF_S = 2.5
 """How long a silence is before the server is asked whether it is still there, and how long it may take to answer."""
+SUBSCRIBE_S = 5.0
 
 
 async def messages(listener: Any) -> AsyncIterator[dict[str, Any]]:

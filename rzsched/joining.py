@@ -18,7 +18,7 @@ from rzsched.config import WorkerSettings
 from rzsched.connect import backoff_delays
 from rzsched.declaring import declare_schedules
 from rzsched.errors import RzschedError
-from rzsched.hearing import messages
+from rzsched.hearing import SUBSCRIBE_S, messages
 from rzsched.job import DEFAULT_MAX_RETRIES
 from rzsched.keys import Partition
 from rzsched.layout import Layout
@@ -110,8 +110,9 @@ class Joiner:
                 connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
                 async with connections.pubsub() as listener:
                     self._listener = listener
-                    await listener.subscribe(self._cancel_channel, self._regroup_channel,
-                                             *(place.gate_channel for place in self.pump.posts))
+                    async with asyncio.timeout(SUBSCRIBE_S):
+                        await listener.subscribe(self._cancel_channel, self._regroup_channel,
+                                                 *(place.gate_channel for place in self.pump.posts))
                     self.pump.look_at_all()
                     self._look.set()
                     delays = backoff_delays(float("inf"))

@@ -27,7 +27,7 @@ from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError, ServerUnsuitable
 from rzsched.exchange import CredentialsRefused
 from rzsched.firing import Firer, Watch
-from rzsched.hearing import messages
+from rzsched.hearing import SUBSCRIBE_S, messages
 from rzsched.keys import Partition
 from rzsched.layout import read_registry
 from rzsched.links import async_link
@@ -248,7 +248,8 @@ class Scheduler:
             try:
                 connections = redis.asyncio.Redis(connection_pool=await self._link.listener_pool())
                 async with connections.pubsub() as listener:
-                    await listener.subscribe(self._regroup_channel)
+                    async with asyncio.timeout(SUBSCRIBE_S):
+                        await listener.subscribe(self._regroup_channel)
                     self._listener = listener
                     await self._subscribe_all(listener)
                     delays = backoff_delays(float("inf"))

@@ -178,6 +178,8 @@ def test_slots_that_move_while_jobs_flow_lose_nothing(cluster: Cluster, fleet: F
         for number in (0, 3, 5):
             source = cluster.owner(base_of(number))
             cluster.move_slot(base_of(number), next(node for node in cluster.masters if node is not source))
+            written = len(jobs)
+            until(lambda: len(jobs) > written + 20)  # noqa: B023
     finally:
         stop.set()
         producer.join()

@@ -8,10 +8,10 @@ from redis.exceptions import AskError, ClusterDownError, MovedError, TryAgainErr
 
 from rzsched import calls, keys
 from rzsched.calls import ANYWHERE, Call, command
-from rzsched.cluster import MOST_REDIRECTS, Rounds
 from rzsched.errors import ConnectionFailed, ServerUnsuitable
 from rzsched.exchange import Exchange, Write, route_of
 from rzsched.job import JobOptions, prepare
+from rzsched.rounds import MOST_REDIRECTS, Rounds
 from rzsched.topology import Topology, address_of, one_slot_of_each_master, slot_of
 from rzsched.urls import check_url, cluster_addresses, describe_url, node_url
 
