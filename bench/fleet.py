@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from bench.server import Server
 from rzsched import keys
@@ -17,8 +18,15 @@ JOIN_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 40.0
 
 
+class HasUrl(Protocol):
+    """A server, or several of them behind one URL."""
+
+    url: str
+    folder: Path
+
+
 @contextmanager
-def workers(server: Server, count: int = 1, environment: Mapping[str, str] | None = None) -> Iterator[None]:
+def workers(server: HasUrl, count: int = 1, environment: Mapping[str, str] | None = None) -> Iterator[None]:
     """Start workers of `bench.tasks:app`; stop them in order at the end. Their log is shown when one fails."""
     command = [sys.executable, "-m", "rzsched", "worker", "bench.tasks:app"]
     surroundings = {**os.environ, "RZSCHED_URL": server.url, "RZSCHED_NAMESPACE": "rz", **(environment or {})}

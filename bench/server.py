@@ -41,7 +41,10 @@ def binary_of(kind: str) -> str:
 
 
 class Server:
-    """One server process and a connection to look at it; without persistence unless `options` of the server say so."""
+    """One server process and a connection to look at it; without persistence unless `options` of the server say so.
+
+    What an option's name can't spell as a word of Python comes in a dict: `**{"cluster-enabled": "yes"}`.
+    """
 
     def __init__(self, kind: str, **options: str) -> None:
         self.kind = kind

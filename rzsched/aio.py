@@ -23,12 +23,12 @@ from rzsched.exchange import TRANSPORT, Step, Write, own_copy, translate
 from rzsched.job import Prepared
 from rzsched.keys import Partition
 from rzsched.links import AnyAsyncLink, async_link
+from rzsched.listening import SUBSCRIBE_S
 from rzsched.space import Plan, Space
 from rzsched.urls import check_url, is_cluster
 
 P = ParamSpec("P")
 T = TypeVar("T")
-SUBSCRIBE_S = 5.0
 MOST_IN_FLIGHT = 4
 """Round trips under way at once; what is asked meanwhile travels together in the next one."""
 

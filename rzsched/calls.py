@@ -39,7 +39,9 @@ class Call(Generic[T]):
     def routed_by(self) -> Argument:
         if self.route is not None:
             return self.route
-        return self.keys[0] if self.keys else self.args[1]
+        if self.keys:
+            return self.keys[0]
+        return self.args[1] if len(self.args) > 1 else ANYWHERE
 
     def command(self) -> tuple[Argument, ...]:
         if not self.script:

@@ -15,134 +15,16 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from redis.exceptions import AskError, MovedError
-
-from rzsched.calls import ANYWHERE, Argument
-from rzsched.connect import AsyncLink, LinkSettings, SyncLink, backoff_delays, raise_first
+from rzsched.calls import Argument
+from rzsched.connect import AsyncLink, LinkSettings, SyncLink, raise_first
 from rzsched.errors import ConnectionFailed, RzschedError, ServerUnsuitable
-from rzsched.exchange import FOREIGN, CredentialsRefused, Exchange, Step, route_of, settle_ids, translate
-from rzsched.topology import Address, Topology, address_of, slots_call
+from rzsched.exchange import FOREIGN, CredentialsRefused, Exchange, Step, translate
+from rzsched.rounds import Parcel, Rounds
+from rzsched.topology import Address, Topology, slots_call
 from rzsched.urls import cluster_addresses, describe_url, node_url
 
-PATIENCE_S = 10.0
-"""How long a link that tries again by itself goes on while the cluster is there: a replica needs time to take over."""
-MOST_REDIRECTS = 8
-"""Redirects that are followed at once; what is sent about for longer has to wait in between."""
-
-
-class Parcel:
-    """The steps of one round that go to one node."""
-
-    def __init__(self, node: Address, asking: bool) -> None:
-        self.node = node
-        self.asking = asking
-        self.indexes: list[int] = []
-        self.exchange: Exchange
-
-    def pack(self, steps: list[Step], where: str) -> None:
-        chosen = [steps[index] for index in self.indexes]
-        self.exchange = Exchange(chosen, f"{where} (node {self.node})", asking=self.asking)
-
-
-class Rounds:
-    """The steps of one caller, sans-I/O: which go where next, and what became of each."""
-
-    def __init__(self, steps: Sequence[Step], topology: Topology, where: str, retry_s: float) -> None:
-        self._steps = [settle_ids(step) for step in steps]
-        self._topology = topology
-        self._where = where
-        self._open: dict[int, tuple[Address, bool] | None] = dict.fromkeys(range(len(steps)))
-        """The steps without an outcome; each with the node that another one named, if so, and whether by ASK."""
-        self._failure: Exception | None = None
-        self._redirects = 0
-        self._delays = backoff_delays(PATIENCE_S if retry_s else 0)
-        self._delays_unreached = backoff_delays(retry_s)
-        self.outcomes: list[Any] = [None] * len(steps)
-
-    @property
-    def done(self) -> bool:
-        return not self._open
-
-    def parcels(self) -> list[Parcel]:
-        """Deal the open steps out to their nodes; those of one node stay in their order."""
-        self._failure = None
-        found: dict[tuple[Address, bool], Parcel] = {}
-        anywhere: list[int] = []
-        for index, named in self._open.items():
-            route = route_of(self._steps[index])
-            if route == ANYWHERE:
-                anywhere.append(index)
-            elif key := named or self._owner(route):
-                found.setdefault(key, Parcel(*key)).indexes.append(index)
-        if anywhere:
-            self._add_anywhere(found, anywhere)
-        for parcel in found.values():
-            parcel.pack(self._steps, self._where)
-        return list(found.values())
-
-    def _owner(self, route: Argument) -> tuple[Address, bool] | None:
-        node = self._topology.owner(route)
-        if node is not None:
-            return node, False
-        self._failure = ConnectionFailed(f"no node of the cluster at {self._where} serves all slots")
-        self._topology.is_doubtful = True
-        return None
-
-    def _add_anywhere(self, found: dict[tuple[Address, bool], Parcel], indexes: list[int]) -> None:
-        node = next((node for node, asking in found if not asking), None) or self._topology.owner(ANYWHERE)
-        if node is not None:
-            parcel = found.setdefault((node, False), Parcel(node, False))
-            parcel.indexes = sorted([*parcel.indexes, *indexes])
-
-    def take(self, parcel: Parcel, failure: Exception | None) -> None:
-        """Learn from one try at one node."""
-        exchange = parcel.exchange
-        if failure is not None:
-            exchange.lost(failure)
-            self._topology.suspect(parcel.node)
-        left = set(exchange.open)
-        for local, index in enumerate(parcel.indexes):
-            self._open[index] = None
-            if local not in left:
-                self.outcomes[index] = exchange.outcomes[local]
-                del self._open[index]
-            elif local in exchange.redirects:
-                self._follow(index, exchange.redirects[local], parcel.node)
-        if left - exchange.redirects.keys():
-            self._failure = failure or exchange.refusal
-            self._topology.is_doubtful = True
-
-    def _follow(self, index: int, redirect: AskError, asked: Address) -> None:
-        node = address_of(redirect.host, redirect.port, asked)
-        if isinstance(redirect, MovedError):
-            self._topology.moved(redirect.slot_id, node)
-        self._open[index] = node, not isinstance(redirect, MovedError)
-
-    def delay(self) -> float | None:
-        """Say how long to wait before the next round; None: it is over, and every step has its outcome."""
-        if self.done:
-            return None
-        if self._failure is None:
-            self._redirects += 1
-            if self._redirects <= MOST_REDIRECTS:
-                return 0.0
-            self._failure = ConnectionFailed(f"the nodes of the cluster at {self._where} do not agree yet")
-        hopeless = isinstance(translate(self._failure, self._where), CredentialsRefused | ServerUnsuitable)
-        return self._wait_or_give_up(None if hopeless else next(self._delays, None))
-
-    def unreached(self, error: Exception) -> float | None:
-        """Say the same after no node at all could be asked."""
-        self._failure = error
-        hopeless = isinstance(error, CredentialsRefused | ServerUnsuitable)
-        return self._wait_or_give_up(None if hopeless else next(self._delays_unreached, None))
-
-    def _wait_or_give_up(self, delay: float | None) -> float | None:
-        if delay is None:
-            assert self._failure is not None
-            for index in self._open:
-                self.outcomes[index] = translate(self._failure, self._where)
-            self._open.clear()
-        return delay
+PING_S = 2.0
+"""How soon a node must answer to be listened to."""
 
 
 class _Cluster:
@@ -339,7 +221,9 @@ class AsyncClusterLink(_Cluster):
         for node in self.topology.candidates():
             pool = await self._link(node).listener_pool()
             try:
-                await pool.release(await pool.get_connection())
+                # Over all of it: a process that stands still is connected to, and says nothing then.
+                async with asyncio.timeout(PING_S):
+                    await _ping(pool)
             except FOREIGN:
                 self.topology.suspect(node)
             else:
@@ -349,3 +233,15 @@ class AsyncClusterLink(_Cluster):
     async def aclose(self) -> None:
         for link in self._links.values():
             await link.aclose()
+
+
+async def _ping(pool: Any) -> None:
+    connection = await pool.get_connection()
+    try:
+        await connection.send_command("PING")
+        await connection.read_response()
+    except BaseException:
+        await connection.disconnect(nowait=True)
+        raise
+    finally:
+        await pool.release(connection)

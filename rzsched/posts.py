@@ -102,7 +102,9 @@ def share_slots(posts: list[Post], free: int) -> list[int]:
         post.slot_credit += free * post.weight / total
     limits = dict.fromkeys(posts, 0)
     for post in sorted(posts, key=lambda post: post.slot_credit, reverse=True):
-        limits[post] = share = min(MOST_CLAIMED, free, max(0, math.ceil(post.slot_credit)))
+        # Where all had their slots in advance the first has one all the same: else nobody asks, and no answer comes.
+        is_first = free > 0 and not any(limits.values())
+        limits[post] = share = min(MOST_CLAIMED, free, max(int(is_first), math.ceil(post.slot_credit)))
         free -= share
         post.slot_credit = min(post.slot_credit - share, post.weight)
     return list(limits.values())

@@ -154,9 +154,8 @@ class Pump:
             look_at_cold(self.posts.values())
         ready = [post for lane in self._lanes.values() if self._is_ready(lane) for post in lane.posts if not post.lost]
         posts = [post for post in ready if post.outcomes or (claims and post.hot)]
-        limits = share_slots(posts, self.free) if claims else [0] * len(posts)
         parts: list[Part] = []
-        for post, limit in zip(posts, limits, strict=True):
+        for post, limit in zip(posts, share_slots(posts, self.free if claims else 0), strict=True):
             if post.outcomes or limit:
                 outcomes, post.outcomes = post.outcomes[:MOST_CLAIMED], post.outcomes[MOST_CLAIMED:]
                 parts.append((post, outcomes, limit))
@@ -209,8 +208,7 @@ class Pump:
         """Heed what the gate of a partition says: a place got free, the limits changed, or the queue is paused."""
         for post in self.posts.values():
             if post.place.gate_channel == channel:
-                lane = self._lane_of(post)
-                if word == "PAUSED" and post.place in lane.reading:
+                if word == "PAUSED" and post.place in (lane := self._lane_of(post)).reading:
                     self.reads.end(lane)  # else it would take a job, to give it back
                 self._look(post)
 

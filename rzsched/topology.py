@@ -39,6 +39,7 @@ class Topology:
     def __init__(self, seeds: Sequence[Address]) -> None:
         self._seeds = list(seeds)
         self._owners: list[Address | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
+        self._masters: set[Address] = set()
         self._nodes: set[Address] = set(seeds)
         self._suspects: set[Address] = set()
         self.is_doubtful = True
@@ -51,7 +52,7 @@ class Topology:
 
     def masters(self) -> list[Address]:
         """Give every master, those first that answered last, else in a random order."""
-        return self._shuffled({owner for owner in self._owners if owner is not None})
+        return self._shuffled(self._masters)
 
     def candidates(self) -> list[Address]:
         """Give every node there may be, in the order in which to ask them for the picture."""
@@ -68,18 +69,20 @@ class Topology:
     def moved(self, slot: int, node: Address) -> None:
         """Hear from one node that another one owns a slot now."""
         self._owners[slot] = node
+        self._masters.add(node)
         self._nodes.add(node)
         self.is_doubtful = True
 
     def take(self, ranges: list[Any], asked: Address) -> None:
         """Take the answer to CLUSTER SLOTS of the node that was asked."""
         owners: list[Address | None] = [None] * REDIS_CLUSTER_HASH_SLOTS
-        nodes = set(self._seeds)
+        nodes, masters = set(self._seeds), set()
         for first, last, *servers in ranges:
             addresses = [address_of(server[0], server[1], asked) for server in servers]
             nodes.update(addresses)
+            masters.add(addresses[0])
             owners[first : last + 1] = [addresses[0]] * (last + 1 - first)
-        self._owners, self._nodes = owners, nodes
+        self._owners, self._masters, self._nodes = owners, masters, nodes
         self._suspects.discard(asked)
         self._suspects &= nodes
         self.is_doubtful = None in owners

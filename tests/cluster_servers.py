@@ -16,7 +16,7 @@ from tests.servers import Server
 
 SLOTS = 16384
 PATIENCE_S = 30.0
-NODE_TIMEOUT_MS = 1000
+NODE_TIMEOUT_MS = 1500
 _POLL_S = 0.02
 
 
@@ -40,7 +40,7 @@ class Node:
     def is_master(self) -> bool:
         return bool(self.redis.info("replication")["role"] == "master")
 
-    def keys(self) -> list[bytes]:
+    def all_keys(self) -> list[bytes]:
         return list(self.redis.scan_iter(count=1000))
 
 
@@ -87,6 +87,9 @@ class Cluster:
         self._wait("all nodes know each other", self._all_met)
         for number, node in enumerate(self.replicas):
             node.told("CLUSTER", "REPLICATE", self.masters[number % len(self.masters)].id)
+        self.wait_until_whole()
+
+    def wait_until_whole(self) -> None:
         self._wait("the cluster is whole", self._is_whole)
 
     def _all_met(self) -> bool:
@@ -141,6 +144,13 @@ class Cluster:
             node for node in self.live if not node.is_master
             and node.redis.info("replication")["master_port"] == master.port
         )  # fmt: skip
+
+    def wait_for_replicas(self) -> None:
+        """Wait until every replica has what its master has by now."""
+        for node in self.masters:
+            written = node.redis.info("replication")["master_repl_offset"]
+            self._wait("the replica catches up", lambda: int(
+                node.redis.info("replication")["slave0"]["offset"]) >= written)  # noqa: B023
 
     def wait_for_failover(self, dead: Node) -> None:
         """Wait until the live nodes agree that another one has taken over."""

@@ -2,13 +2,22 @@
 
 import asyncio
 import json
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
+import redis
+import redis.asyncio
+from click.testing import CliRunner
 
-from rzsched import AsyncClient, Client, JobFailed, JobSpec, keys, layout
+from rzsched import AsyncClient, Client, JobFailed, JobSpec, keys, layout, listening
+from rzsched.calls import publish
+from rzsched.cli import cli
+from rzsched.cluster import AsyncClusterLink
 from rzsched.connect import LinkSettings
 from rzsched.errors import ConnectionFailed, CronNotFound, ServerUnsuitable
 from rzsched.links import async_link, sync_link
@@ -175,17 +184,22 @@ def test_a_queue_grows_on_a_cluster(fleet: Fleet) -> None:
 def test_the_command_line_takes_a_cluster(fleet: Fleet) -> None:
     fleet.worker("-c", "2", "--no-scheduler")
     fleet.scheduler()
-    told = fleet.start("enqueue", "echo", "--args", "[7]")
-    assert told.wait(20) == 0
-    job = told.output().strip()
-    for words in (("wait", job), ("status", job), ("queues",), ("workers",), ("dead", "list", "default"),
+
+    def rz(*words: str) -> str:
+        result = CliRunner().invoke(cli, ["--url", fleet.url, *words])
+        assert result.exit_code == 0, result.output
+        return result.output
+
+    job = rz("enqueue", "echo", "--args", "[7]").strip()
+    assert rz("wait", job).strip() == "7"
+    for words in (("status", job), ("queues",), ("workers",), ("dead", "list", "default"),
                   ("cron", "list"), ("jobs", "default", "--state", "SUCCEEDED"), ("pause", "default"),
                   ("resume", "default"), ("configure", "default", "--partitions", "8")):  # fmt: skip
-        process = fleet.start(*words)
-        assert process.wait(20) == 0, process.output()
-    stats = fleet.start("queues", "--json")
-    assert stats.wait(20) == 0
-    assert json.loads(stats.output())[0]["partitions"] == 8
+        rz(*words)
+    assert json.loads(rz("queues", "--json"))[0]["partitions"] == 8
+    refused = CliRunner().invoke(cli, ["--url", fleet.url, "configure", "default", "--partitions", "3"])
+    assert refused.exit_code == 2
+    assert "can't shrink" in refused.output
 
 
 def test_a_worker_under_a_supervisor_is_recovered_at_once(fleet: Fleet) -> None:
@@ -268,3 +282,33 @@ def test_an_unfit_node_is_refused(own_server: OwnServer, outcomes: Callable[[str
     server = own_server("--cluster-enabled", "yes", "--maxmemory-policy", "allkeys-lru")
     with pytest.raises(ServerUnsuitable, match="allkeys-lru"):
         raise next(iter(outcomes(server.url.replace("redis://", "redis+cluster://"))))  # type: ignore[misc]
+
+
+async def _heard(listener: listening.Listener) -> dict[str, Any]:
+    while (message := await listener.next()) is None:
+        pass
+    return message
+
+
+async def test_a_listener_leaves_a_node_that_stands_still(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "QUIET_S", 0.2)
+    link = AsyncClusterLink(cluster.url, LinkSettings())
+    pool = await link.listener_pool()
+    frozen = next(node for node in cluster.masters if node.port == pool.connection_kwargs["port"])
+    async with redis.asyncio.Redis(connection_pool=pool).pubsub(ignore_subscribe_messages=True) as subscription:
+        listener = listening.Listener(link, subscription, link.epoch)
+        await listener.subscribe("channel")
+        await link.execute([publish("channel", "word")])
+        assert (await _heard(listener))["data"] == b"word"
+        os.kill(frozen.server.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(redis.ConnectionError):
+                await asyncio.wait_for(_heard(listener), 5)
+            for _ in range(5):
+                assert (await link.listener_pool()).connection_kwargs["port"] != frozen.port
+        finally:
+            os.kill(frozen.server.pid, signal.SIGCONT)
+    await link.aclose()
+    cluster.wait_until_whole()

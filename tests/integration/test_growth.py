@@ -82,9 +82,9 @@ def test_shrinking_and_nonsense_are_refused_before_anything_is_written(redis_url
         for odd in (0, -1, layout.MOST_PARTITIONS + 1):
             with pytest.raises(ValueError, match="partitions must be from 1"):
                 client.configure_queue("default", partitions=odd)
-        for wrong in (True, 1.5, "2"):
+        for senseless in (True, 1.5, "2"):
             with pytest.raises(TypeError):
-                client.configure_queue("default", partitions=wrong)  # type: ignore[arg-type]
+                client.configure_queue("default", partitions=senseless)  # type: ignore[arg-type]
         assert raw.dbsize() == 0
         client.configure_queue("default", partitions=3, concurrency=4)
         before = dumped(raw)

@@ -31,7 +31,8 @@ from bench.memory import text_for
 from rzsched import State
 from rzsched.codec import encode_payload
 
-QUESTIONS = ["drain_async", "drain_plain", "enqueue", "latency", "memory", "herd", "load", "crons", "durability"]
+QUESTIONS = ["drain_async", "drain_plain", "enqueue", "latency", "memory", "herd", "load", "crons", "durability",
+             "cluster"]
 INFO = {
     "cmdstat_evalsha": {"calls": 10, "usec": 1000},
     "cmdstat_hset": {"calls": 50, "usec": 300},

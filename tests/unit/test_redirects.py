@@ -9,7 +9,7 @@ import pytest
 from redis.exceptions import ClusterDownError, MovedError
 
 from rzsched import calls, keys
-from rzsched.cluster import Rounds
+from rzsched.rounds import Rounds
 from rzsched.topology import Topology
 
 NODE = "127.0.0.1:7000"
