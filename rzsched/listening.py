@@ -57,5 +57,6 @@ async def listening(link: AnyAsyncLink) -> AsyncIterator[Listener]:
     """Open a subscription, yet to no channel."""
     epoch = link.epoch
     connections = redis.asyncio.Redis(connection_pool=await link.listener_pool())
-    async with connections.pubsub(ignore_subscribe_messages=True) as pubsub:
+    # What confirms a subscription is a sign of life too: ignored, it would look like silence.
+    async with connections.pubsub() as pubsub:
         yield Listener(link, pubsub, epoch)

@@ -297,7 +297,7 @@ async def test_a_listener_leaves_a_node_that_stands_still(
     link = AsyncClusterLink(cluster.url, LinkSettings())
     pool = await link.listener_pool()
     frozen = next(node for node in cluster.masters if node.port == pool.connection_kwargs["port"])
-    async with redis.asyncio.Redis(connection_pool=pool).pubsub(ignore_subscribe_messages=True) as subscription:
+    async with redis.asyncio.Redis(connection_pool=pool).pubsub() as subscription:
         listener = listening.Listener(link, subscription, link.epoch)
         await listener.subscribe("channel")
         await link.execute([publish("channel", "word")])

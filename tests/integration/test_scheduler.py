@@ -29,7 +29,9 @@ def lateness(fleet: Fleet, job_id: str) -> float:
     """Wait until a job is ready; give how many seconds after it was due that was."""
     entry = until(lambda: fleet.redis.hget(fleet.place.job(job_id), "entry"))
     due_at = fleet.redis.hget(fleet.place.job(job_id), "due_at")
-    return (int(entry[2:].split(b"-")[0]) - float(due_at)) / 1000
+    ready_at = entry[2:].split(b"-")[0]
+    # What was due by the time it reached the server was ready at once.
+    return (int(ready_at) - int(due_at or ready_at)) / 1000
 
 
 def leases(fleet: Fleet, queues: list[str]) -> dict[str, str]:
