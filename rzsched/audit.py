@@ -20,6 +20,7 @@ from rzsched.audit_rules import Counts, Finding, Look, Place, count_place, exami
 from rzsched.calls import Argument, Call
 from rzsched.keys import Partition
 from rzsched.space import Plan, Space
+from rzsched.status import whole
 
 PAGE = 500
 LOOKS = 100
@@ -97,7 +98,7 @@ def audit(space: Space) -> Plan[Report]:
 def _registered(space: Space) -> Plan[set[Partition]]:
     (flat,) = yield [calls.command("HGETALL", keys.queues(space.settings.namespace), read=_flat)]
     counts = dict(zip(flat[::2], flat[1::2], strict=True))
-    return {space.place(queue.decode(), number) for queue, count in counts.items() for number in range(int(count))}
+    return {space.place(queue.decode(), number) for queue, count in counts.items() for number in range(whole(count, 1))}
 
 
 def _flat(answer: Any) -> list[bytes]:

@@ -31,6 +31,7 @@ from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
 from rzsched.members import new_member_id, share_of
 from rzsched.recovery import recover
+from rzsched.status import whole
 
 _log = logging.getLogger("rzsched.scheduler")
 PRUNE_EVERY_S = 5.0
@@ -147,7 +148,7 @@ class Scheduler:
 
     def _read_places(self, answer: Any) -> list[Partition]:
         names = self._settings.queues
-        counts = {name.decode(): int(count) for name, count in zip(answer[::2], answer[1::2], strict=True)}
+        counts = {name.decode(): whole(count, 1) for name, count in zip(answer[::2], answer[1::2], strict=True)}
         if names is not None:
             counts = {name: counts.get(name, 1) for name in names}
         return [
@@ -299,7 +300,7 @@ class Scheduler:
         return calls.prune(place, self._settings.consumer_idle_s, self._settings.dead_limit)
 
     async def _recover(self, place: Partition) -> None:
-        lease = calls.command("HGET", place.fixed[3], "lease_ms", read=lambda value: int(value or 15_000))
+        lease = calls.command("HGET", place.fixed[3], "lease_ms", read=lambda value: whole(value, 15_000))
         (lease_ms,) = await self._link.execute([lease])
         for found in await recover(self._link, place, idle_s=lease_ms / 1000,
                                    default_max_retries=self._settings.default_max_retries):

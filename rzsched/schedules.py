@@ -22,6 +22,7 @@ from rzsched.options import run_at_text
 from rzsched.retry import Backoff
 from rzsched.schedule import Timing, check_timing, fingerprint, partition_of
 from rzsched.space import Plan, Space, register
+from rzsched.status import whole
 
 MOST_BACKFILL = 10_000
 
@@ -139,7 +140,7 @@ def _places(space: Space) -> Plan[list[Partition]]:
 
 def _counts(answer: Any) -> list[tuple[str, int]]:
     pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return sorted((queue.decode(), int(count)) for queue, count in pairs)
+    return sorted((queue.decode(), whole(count, 1)) for queue, count in pairs)
 
 
 def _all_ids(space: Space) -> Plan[list[tuple[Partition, str]]]:

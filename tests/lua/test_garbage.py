@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rzsched import State, calls, cron_calls
+from rzsched.audit import audit
 from rzsched.audit_rules import NUMBERS
 from rzsched.listing import list_jobs
 from rzsched.status import instant, whole
@@ -112,3 +113,11 @@ def test_a_due_time_that_is_no_whole_number_is_due_all_the_same(stage: Stage, sc
     stage.check()
     assert [run.id for run in stage.claim("w")] == [job_id]
     assert stage.release("w") == [job_id]
+
+
+def test_a_garbage_count_of_partitions_is_one(stage: Stage) -> None:
+    stage.client.schedule_cron("t", id="s", queue="q", every=3600)
+    stage.raw.hset("rz:queues", "q", "x")
+    assert [cron.id for cron in stage.client.list_crons()] == ["s"]
+    assert stage.client.run(audit(stage.client.space)).partitions == ["q.0"]
+    stage.raw.hset("rz:queues", "q", 1)
