@@ -21,8 +21,8 @@ end
 local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_text, 'WITHSCORES', 'LIMIT', 0, limit)
 local ids, touched, ended = {}, {}, {SUCCEEDED = true, CANCELLED = true}
 for index = 1, #due, 2 do
-  -- A foreign hand may have scheduled it at a fraction of a ms, or at any time of the past.
-  local id, due_at = due[index], string.match(due[index + 1], '^%-?%d+') or now_text
+  local id, due_at = due[index], due[index + 1]
+  if not whole(due_at) then due_at = text(math.max(math.floor(tonumber(due_at)), 0)) end
   ids[#ids + 1] = id
   local job = redis.call('HMGET', job_key(id), 'task', 'priority', 'state', 'entry')
   if not job[1] then

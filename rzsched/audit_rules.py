@@ -202,7 +202,8 @@ def _lock_faults(look: Look, place: str) -> Faults:
 
 
 def _attempt_faults(look: Look) -> Faults:
-    for name in NUMBERS & look.fields.keys():
+    # A dead job keeps what may be the very reason why it is dead.
+    for name in NUMBERS & look.fields.keys() if look.state != "DEAD" else ():
         if not is_whole(look.fields[name]) or (name == "priority" and look.fields[name] not in _PRIORITIES):
             yield "unreadable_field", f"{name} is {look.fields[name][:40]!r}, and counts as not said"
     attempts = _number(look, "attempts", look.state == "RUNNING")

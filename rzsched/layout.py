@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from rzsched import keys
 from rzsched.calls import Call, command
+from rzsched.status import whole
 
 MOST_PARTITIONS = 1000
 LAYOUT_S = 5.0
@@ -31,7 +32,7 @@ def grow(namespace: str, queue: str, partitions: int = 1, keyed: int | None = No
     """Register a queue with at least so many partitions."""
 
     def read(answer: list[bytes]) -> Layout:
-        return Layout(int(answer[1]), int(answer[2]), answer[0] == b"NEW")
+        return _layout(answer[1], answer[2])._replace(is_new=answer[0] == b"NEW")
 
     args = (now_ms, queue, partitions, "" if keyed is None else keyed)
     return Call("grow", (keys.queues(namespace),), args, read)
@@ -42,16 +43,21 @@ def look(namespace: str, queue: str) -> Call[Layout | None]:
 
     def read(answer: list[bytes | None]) -> Layout | None:
         partitions, keyed = answer
-        return None if partitions is None else Layout(int(partitions), int(keyed or partitions))
+        return None if partitions is None else _layout(partitions, keyed)
 
     return command("HMGET", keys.queues(namespace), queue, _keyed_field(queue), read=read)
+
+
+def _layout(partitions: bytes, keyed: bytes | None) -> Layout:
+    count = max(whole(partitions, 1), 1)
+    return Layout(count, max(whole(keyed, count), 1))
 
 
 def read_registry(answer: Any) -> dict[str, int]:
     """Read the whole registry as queue -> number of partitions, by name."""
     pairs: Iterable[tuple[bytes, bytes]]
     pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return {name.decode(): int(count) for name, count in sorted(pairs) if b"/" not in name}
+    return {name.decode(): max(whole(count, 1), 1) for name, count in sorted(pairs) if b"/" not in name}
 
 
 def _keyed_field(queue: str) -> str:

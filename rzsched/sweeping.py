@@ -11,9 +11,11 @@ from rzsched.keys import Partition
 from rzsched.links import AnyAsyncLink
 from rzsched.recovery import recover
 from rzsched.space import Plan
+from rzsched.status import whole
 
 _log = logging.getLogger("rzsched.scheduler")
 PRUNE_EVERY_S = 5.0
+DEFAULT_LEASE_MS = 15_000
 Notice = Callable[[Partition, Recovered], None]
 
 
@@ -40,7 +42,7 @@ class Sweeper:
             self._prune_at = now_s + PRUNE_EVERY_S
 
     async def _recover(self) -> None:
-        lease = calls.command("HGET", self._place.fixed[3], "lease_ms", read=lambda value: int(value or 15_000))
+        lease = calls.command("HGET", self._place.fixed[3], "lease_ms", read=lambda value: whole(value, DEFAULT_LEASE_MS))
         lease_ms, held = await self._link.execute([lease, growth.held_call(self._place)])
         if held:
             await self._run(growth.let_go(self._namespace, self._place))
