@@ -29,14 +29,18 @@ _log = logging.getLogger("rzsched.worker")
 
 
 class Joiner:
-    """Join the partitions of a worker's queues for its pump; `cancel` is told of a job that somebody asked to stop."""
+    """Join the partitions of a worker's queues for its pump.
+
+    `cancel` is told of a job that somebody asked to stop; `ask_for_cancels` has it looked for what nobody heard of.
+    """
 
     def __init__(self, app: App, settings: WorkerSettings, worker: str, link: AnyAsyncLink, *,
-                 cancel: Callable[[str], None]) -> None:
+                 cancel: Callable[[str], None], ask_for_cancels: Callable[[], None]) -> None:
         self._app = app
         self._settings = settings
         self._link = link
         self._cancel = cancel
+        self._ask_for_cancels = ask_for_cancels
         self._cancel_channel = keys.worker_channel(app.namespace, worker)
         self._regroup_channel = keys.regroup_channel(app.namespace)
         self._layouts: dict[str, Layout] = {}
@@ -116,7 +120,7 @@ class Joiner:
                     self.pump.look_at_all()
                     self._look.set()
                     delays = backoff_delays(float("inf"))
-                    async for message in messages(listener):
+                    async for message in messages(listener, self._ask_for_cancels):
                         self._hear(message["channel"].decode(), message["data"].decode("utf-8", "replace"))
             except (redis.RedisError, OSError, RzschedError) as error:
                 self._listener = None

@@ -70,6 +70,7 @@ class LeaseKeeper:
         self._progressed: deque[str] = deque()
         self._poke = threading.Event()
         self._closing = False
+        self._wanted = False
         self._reachable = True
         self._started_at_ms = int(time.time() * 1000)
         self._trusted_from = time.monotonic()
@@ -89,6 +90,11 @@ class LeaseKeeper:
             run.progress = text.encode("utf-8", "replace").decode()
             self._progressed.append(job_id)
             self._poke.set()
+
+    def renew_soon(self) -> None:
+        """Renew everything before it is due: the answers tell of cancels that nobody heard."""
+        self._wanted = True
+        self._poke.set()
 
     def close(self) -> None:
         """Stop keeping, and leave the registry."""
@@ -110,7 +116,8 @@ class LeaseKeeper:
         while not self._closing:
             self._give_up_overdue()
             begun = time.monotonic()
-            if begun >= due:
+            if begun >= due or self._wanted:
+                self._wanted = False
                 late = begun - due
                 if due and late > interval:
                     _log.warning("lease renewal is %.1f s late: is something holding the interpreter lock?", late)
