@@ -103,8 +103,8 @@ def grow(space: Space, queue: str, count: int, wanted: int, stored: Totals, tota
     old, new = _places(space, queue, 0, count), _places(space, queue, count, wanted)
     yield from _configure(old, totals, wanted)
     held: dict[str, str] = {}
-    if count and (stored.concurrency or stored.rate):
-        held = {"held": str(count), "held_until": f"+{stored.rate_ms}" if stored.rate else ""}
+    if count and (totals.concurrency or totals.rate):
+        held = {"held": str(count), "held_until": f"+{max(stored.rate_ms, totals.rate_ms)}" if totals.rate else ""}
     yield from _configure(new, totals, wanted, {**held, **_pause(stored)})
     namespace = space.settings.namespace
     (found,) = yield [layout.grow(namespace, queue, wanted, count or wanted)]

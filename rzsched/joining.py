@@ -27,14 +27,18 @@ _log = logging.getLogger("rzsched.worker")
 
 
 class Joiner:
-    """Join the partitions of a worker's queues for its pump; `cancel` is told of a job that somebody asked to stop."""
+    """Join the partitions of a worker's queues for its pump.
+
+    `cancel` is told of a job that somebody asked to stop; `ask_for_cancels` has it looked for what nobody heard of.
+    """
 
     def __init__(self, app: App, settings: WorkerSettings, worker: str, link: AnyAsyncLink, *,
-                 cancel: Callable[[str], None]) -> None:
+                 cancel: Callable[[str], None], ask_for_cancels: Callable[[], None]) -> None:
         self._app = app
         self._settings = settings
         self._link = link
         self._cancel = cancel
+        self._ask_for_cancels = ask_for_cancels
         self._cancel_channel = keys.worker_channel(app.namespace, worker)
         self._regroup_channel = keys.regroup_channel(app.namespace)
         self._layouts: dict[str, Layout] = {}
@@ -104,7 +108,7 @@ class Joiner:
         delays = backoff_delays(float("inf"))
         while True:
             try:
-                async with listening(self._link) as listener:
+                async with listening(self._link, self._ask_for_cancels) as listener:
                     self._listener = listener
                     await listener.subscribe(self._cancel_channel, self._regroup_channel,
                                              *(place.gate_channel for place in self.pump.posts))

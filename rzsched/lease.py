@@ -71,6 +71,7 @@ class LeaseKeeper:
         self._progressed: deque[str] = deque()
         self._poke = threading.Event()
         self._closing = False
+        self._wanted = False
         self._reachable = True
         self._started_at_ms = int(time.time() * 1000)
         self._trusted_from = time.monotonic()
@@ -94,6 +95,11 @@ class LeaseKeeper:
             self._progressed.append(job_id)
             self._poke.set()
 
+    def renew_soon(self) -> None:
+        """Renew everything before it is due: the answers tell of cancels that nobody heard."""
+        self._wanted = True
+        self._poke.set()
+
     def close(self) -> None:
         """Stop keeping, and leave the registry."""
         self._closing = True
@@ -115,7 +121,8 @@ class LeaseKeeper:
         due = 0.0
         while not self._closing:
             begun = time.monotonic()
-            if begun >= due:
+            if begun >= due or self._wanted:
+                self._wanted = False
                 late = begun - due
                 if due and late > interval:
                     _log.warning("lease renewal is %.1f s late: is something holding the interpreter lock?", late)

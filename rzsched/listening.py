@@ -5,7 +5,7 @@ that has been demoted. After a quiet while it asks for a sign of life, and it en
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,8 +22,9 @@ SUBSCRIBE_S = 5.0
 class Listener:
     """A subscription of a link's; whatever ends it raises what redis-py raises."""
 
-    def __init__(self, link: AnyAsyncLink, pubsub: Any, epoch: int) -> None:
+    def __init__(self, link: AnyAsyncLink, pubsub: Any, epoch: int, subscribed: Callable[[], object]) -> None:
         self._link = link
+        self._subscribed = subscribed
         self._pubsub = pubsub
         self._epoch = epoch
         self._is_asked = False
@@ -46,6 +47,8 @@ class Listener:
             raise redis.ConnectionError("the link has moved on")
         if message is not None:
             self._is_asked = False
+            if message["type"] == "subscribe":
+                self._subscribed()
             return message if message["type"] == "message" else None
         await self._pubsub.ping()
         self._is_asked = True
@@ -53,10 +56,13 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(link: AnyAsyncLink) -> AsyncIterator[Listener]:
-    """Open a subscription, yet to no channel."""
+async def listening(link: AnyAsyncLink, subscribed: Callable[[], object] = bool) -> AsyncIterator[Listener]:
+    """Open a subscription, yet to no channel.
+
+    `subscribed` is called when a channel is listened to: what was said there before is to be found in another way.
+    """
     epoch = link.epoch
     connections = redis.asyncio.Redis(connection_pool=await link.listener_pool())
     # What confirms a subscription is a sign of life too: ignored, it would look like silence.
     async with connections.pubsub() as pubsub:
-        yield Listener(link, pubsub, epoch)
+        yield Listener(link, pubsub, epoch, subscribed)

@@ -66,8 +66,7 @@ class Pump:
         if place in self.posts:
             return
         post = self.posts[place] = Post(place, weight)
-        lane = self._lane_of(post)
-        lane.posts.append(post)
+        (lane := self._lane_of(post)).posts.append(post)
         if len(lane.posts) > 1:
             self.reads.end(lane)  # the next read waits there too
         elif self._reading is not None:

@@ -42,8 +42,11 @@ class Sweeper:
             self._prune_at = now_s + PRUNE_EVERY_S
 
     async def _recover(self) -> None:
-        lease = calls.command("HGET", self._place.fixed[3], "lease_ms", read=lambda value: whole(value, DEFAULT_LEASE_MS))
-        lease_ms, held = await self._link.execute([lease, growth.held_call(self._place)])
+        stats = self._place.fixed[3]
+        lease_ms, held = await self._link.execute([
+            calls.command("HGET", stats, "lease_ms", read=lambda value: whole(value, DEFAULT_LEASE_MS)),
+            growth.held_call(self._place),
+        ])  # fmt: skip
         if held:
             await self._run(growth.let_go(self._namespace, self._place))
         for found in await recover(self._link, self._place, idle_s=lease_ms / 1000,

@@ -55,14 +55,15 @@ class Worker:
         self._runs: dict[str, Run] = {}
         self._unsettled: dict[tuple[str, str], tuple[Partition, Outcome]] = {}
         self._crew = Crew(settings, self._reporter, self._runs, settle=self._settle, slots_free=self._slots_free)
-        self._joiner = Joiner(app, settings, self.id, self._link, cancel=self._crew.cancel)
+        self._keeper = LeaseKeeper(
+            app.url, self._card, self._runs, self._unsettled, self._crew.stop_run_from_thread, self._regained
+        )
+        self._joiner = Joiner(app, settings, self.id, self._link, cancel=self._crew.cancel,
+                              ask_for_cancels=self._keeper.renew_soon)
         self._joiner.pump = self._pump = Pump(
             self._link, self.id, self._lease_ms, settings.concurrency, begin=self._begin, note=self._reporter.noted,
             may_claim=self._may_claim, known=self._known, rejoin=self._joiner.join, settled=self._settled,
         )  # fmt: skip
-        self._keeper = LeaseKeeper(
-            app.url, self._card, self._runs, self._unsettled, self._crew.stop_run_from_thread, self._regained
-        )
 
     @property
     def has_stuck_handlers(self) -> bool:

@@ -15,7 +15,7 @@ import redis.asyncio
 from click.testing import CliRunner
 
 from rzsched import AsyncClient, Client, JobFailed, JobSpec, keys, layout, listening
-from rzsched.calls import publish
+from rzsched.calls import cancel, publish
 from rzsched.cli import cli
 from rzsched.cluster import AsyncClusterLink
 from rzsched.connect import LinkSettings
@@ -126,6 +126,19 @@ def test_a_running_job_hears_that_it_is_cancelled(cluster: Cluster, fleet: Fleet
     assert fleet.client.cancel_job(job)
     fleet.stand.next("held cancelled", 5)
     until(lambda: fleet.state(job) == "CANCELLED")
+
+
+def test_a_cancel_that_nobody_heard_is_found_once_somebody_listens_again(cluster: Cluster, fleet: Fleet) -> None:
+    fleet.worker("--lease", "60")
+    job = fleet.client.schedule_job("gated", args=("held",))
+    fleet.stand.next("held")
+    link = sync_link(cluster.url, LinkSettings())
+    link.execute([cancel(fleet.client.space.place_of(job), job)])  # and nothing is published
+    for node in cluster.masters:
+        node.told("CLIENT", "KILL", "TYPE", "pubsub")
+    fleet.stand.next("held cancelled", 10)
+    until(lambda: fleet.state(job) == "CANCELLED")
+    link.close()
 
 
 async def test_waiting_hears_of_the_end_through_any_node(cluster: Cluster, fleet: Fleet) -> None:
@@ -298,7 +311,7 @@ async def test_a_listener_leaves_a_node_that_stands_still(
     pool = await link.listener_pool()
     frozen = next(node for node in cluster.masters if node.port == pool.connection_kwargs["port"])
     async with redis.asyncio.Redis(connection_pool=pool).pubsub() as subscription:
-        listener = listening.Listener(link, subscription, link.epoch)
+        listener = listening.Listener(link, subscription, link.epoch, bool)
         await listener.subscribe("channel")
         await link.execute([publish("channel", "word")])
         assert (await _heard(listener))["data"] == b"word"
