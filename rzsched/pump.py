@@ -57,7 +57,7 @@ class Pump:
         self.closing = False
         self._in_flight: set[asyncio.Task[None]] = set()
         self._regaining = Regaining(link, worker, known=known, rejoin=rejoin, lanes=self._lanes,
-                                    in_flight=self._in_flight, regained=self.wake)
+                                    regained=self.wake)
         self.reads = IdleReads(link, worker, self, self._regaining, rejoin=rejoin)
         self._reading: list[asyncio.Task[None]] | None = None
 

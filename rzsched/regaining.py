@@ -22,19 +22,18 @@ _log = logging.getLogger("rzsched.worker")
 class Regaining:
     """Regain what was lost, lane by lane; the others go on meanwhile.
 
-    `known` names the jobs this worker runs, by partition; `rejoin` makes partitions ready again; `in_flight` are the
-    round trips under way; `regained` is told when there is work again.
+    `known` names the jobs this worker runs, by partition; `rejoin` makes partitions ready again; `regained` is told
+    when there is work again.
     """
 
     def __init__(self, link: AnyAsyncLink, worker: str, *, known: Callable[[], dict[Partition, list[str]]],
                  rejoin: Callable[[Iterable[Partition]], Coroutine[Any, Any, None]], lanes: dict[Any, Lane],
-                 in_flight: "set[asyncio.Task[None]]", regained: Callable[[], None]) -> None:
+                 regained: Callable[[], None]) -> None:
         self._link = link
         self._worker = worker
         self._known = known
         self._rejoin = rejoin
         self._lanes = lanes
-        self._in_flight = in_flight
         self._regained = regained
         self._task: asyncio.Task[None] | None = None
         self._trouble: Iterator[float] | None = None  # the waits between tries, from a failure to the next success
@@ -72,8 +71,6 @@ class Regaining:
     async def _regain(self, delays: Iterator[float]) -> None:
         for delay in delays:
             await asyncio.sleep(delay)
-            # A round trip still under way may yet bring jobs: then they are known, and must not be handed back.
-            await asyncio.gather(*self._in_flight, return_exceptions=True)
             await asyncio.gather(*map(self._regain_lane, self._lost))
             if not self._lost:
                 break
@@ -81,6 +78,9 @@ class Regaining:
         self._regained()
 
     async def _regain_lane(self, lane: Lane) -> None:
+        # A round trip still under way may yet bring jobs: then they are known, and must not be handed back. No other
+        # one begins while the lane is lost.
+        await asyncio.gather(*lane.in_flight, return_exceptions=True)
         known = self._known()
         steps = [
             calls.release(post.place, self._worker,
