@@ -52,6 +52,10 @@ class Sentinel:
         if self._hurries:
             self.redis.execute_command("SENTINEL", "DEBUG", "info-period", 500, "publish-period", 250)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def close(self) -> None:
         self.redis.close()
         self._process.kill()
