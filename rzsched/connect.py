@@ -7,7 +7,6 @@ from an earlier epoch (a subscription, a blocking read) makes a new one.
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -79,10 +78,13 @@ class SyncLink:
     def look(self) -> None:
         """Find out, now and then, whether the master has moved."""
         if self._pool is not None and self._sight.is_due():
-            with contextlib.suppress(*FOREIGN):  # else the master may serve on while its sentinels are away
-                if self._pool.has_moved():
+            try:
+                if self._sight.has_moved(self._pool.find_master()):
                     self.move_on()
-                self._sight.seen()
+            except FOREIGN:
+                pass  # the master may serve on while its sentinels are away
+            finally:
+                self._sight.looked()
 
     def attempt(self, exchange: Exchange) -> Exception | None:
         """Try once; give what went wrong on the way."""
@@ -213,10 +215,13 @@ class AsyncLink:
     async def look(self) -> None:
         """Find out, now and then, whether the master has moved."""
         if self._pool is not None and self._sight.is_due():
-            with contextlib.suppress(*FOREIGN):  # else the master may serve on while its sentinels are away
-                if await self._pool.has_moved():
+            try:
+                if self._sight.has_moved(await self._pool.find_master()):
                     await self.move_on()
-                self._sight.seen()
+            except FOREIGN:
+                pass  # the master may serve on while its sentinels are away
+            finally:
+                self._sight.looked()
 
     async def attempt(self, exchange: Exchange) -> Exception | None:
         """Try once; give what went wrong on the way."""

@@ -17,6 +17,8 @@ LOOK_S = 1.0
 
 What is written meanwhile to a master that was replaced while it lived is lost, unless min-replicas-to-write forbids it.
 """
+SLOW_S = 0.5
+SLOW_LOOK_S = 10.0
 
 
 def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -> Iterator[float]:
@@ -64,18 +66,29 @@ class Persistence:
 
 
 class Sight:
-    """When a link last asked where the master is."""
+    """When a link last asked where the master is, and what it was told."""
 
     def __init__(self, url: str) -> None:
         self._look_at_s = 0.0 if is_sentinel(url) else math.inf
+        self._began_s = 0.0
+        self._master: sentinel.Address | None = None
 
     def is_due(self) -> bool:
         now_s = time.monotonic()
         if now_s < self._look_at_s:
             return False
-        # Sentinels that do not answer hold callers up: those are asked less often.
-        self._look_at_s = now_s + LOOK_S * 10
+        self._began_s, self._look_at_s = now_s, math.inf
         return True
 
-    def seen(self) -> None:
-        self._look_at_s = time.monotonic() + LOOK_S
+    def looked(self) -> None:
+        """Set the next time. Sentinels that do not answer hold callers up: those are asked less often."""
+        now_s = time.monotonic()
+        self._look_at_s = now_s + (LOOK_S if now_s - self._began_s < SLOW_S else SLOW_LOOK_S)
+
+    def has_moved(self, master: sentinel.Address) -> bool:
+        """Note where the master is now, and say whether that is another place than the last time.
+
+        The pool does not tell: it follows the master with every new connection, whatever others still hang on.
+        """
+        before, self._master = self._master, master
+        return before not in {None, master}

@@ -2,7 +2,7 @@
 
 Every new connection asks a sentinel where the master is, and then the server itself whether it is one (`ROLE`), as
 clients of Sentinel should: a sentinel may not have heard of a failover yet. What stays open is looked at by
-`has_moved`: a master that was cut off from its sentinels answers as ever, and nothing would tell its clients.
+`find_master`: a master that was cut off from its sentinels answers as ever, and nothing would tell its clients.
 A connection to another server than the master that is known now does not go back into the pool.
 """
 
@@ -150,10 +150,10 @@ class _AsyncMasterTlsConnection(_AsyncMasterConnection, redis.asyncio.sentinel.S
 class MasterPool(redis.sentinel.SentinelConnectionPool):
     """Blocking connections to the master."""
 
-    def has_moved(self) -> bool:
-        """Ask whether the master is another than is known here; one sentinel, so that dead ones cost little."""
-        address = self.sentinel_manager.discover_master(self.service_name, most=1)
-        return self.proxy.master_address not in {None, address}
+    def find_master(self) -> Address:
+        """Ask one sentinel only, so that dead ones cost little. Connections to another server are not kept any more."""
+        self.proxy.master_address = self.sentinel_manager.discover_master(self.service_name, most=1)
+        return self.proxy.master_address  # type: ignore[no-any-return]
 
     def close_all(self) -> None:
         self.disconnect()
@@ -164,9 +164,9 @@ class MasterPool(redis.sentinel.SentinelConnectionPool):
 class AsyncMasterPool(redis.asyncio.sentinel.SentinelConnectionPool):
     """The same for asyncio, for one event loop."""
 
-    async def has_moved(self) -> bool:
-        address = await self.sentinel_manager.discover_master(self.service_name, most=1)
-        return self.master_address not in {None, address}
+    async def find_master(self) -> Address:
+        self.master_address = await self.sentinel_manager.discover_master(self.service_name, most=1)
+        return self.master_address  # type: ignore[no-any-return]
 
     async def release(self, connection: Any) -> None:
         if (connection.host, connection.port) != self.master_address:

@@ -52,6 +52,10 @@ class Sentinel:
         if self._hurries:
             self.redis.execute_command("SENTINEL", "DEBUG", "info-period", 500, "publish-period", 250)
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def close(self) -> None:
         self.redis.close()
         self._process.kill()
@@ -155,11 +159,16 @@ class Watched:
                 raw.config_set("masterauth", self._password)
 
     def strangers(self, server: Server) -> list[str]:
-        """Tell who is connected to a server, besides its replica, its master, the sentinels and this."""
+        """Tell who uses a server, besides its replica, its master, the sentinels and this.
+
+        A plain connection that has been idle for a while is left out: before it is used again, its owner looks where
+        the master is.
+        """
         with self.raw(server) as raw:
             own = str(raw.client_id())
             others = [each for each in raw.client_list() if each["id"] != own and not set(each["flags"]) & {"S", "M"}]
-        return [f"{each['cmd']} age={each['age']}" for each in others if not each["name"].startswith("sentinel-")]
+        others = [each for each in others if not each["name"].startswith("sentinel-")]
+        return [f"{each['cmd']} {each['flags']}" for each in others if each["flags"] != "N" or int(each["idle"]) < 3]
 
     def begin_failover(self) -> bool:
         """Say whether the first sentinel agreed: it may not have heard enough of the replica yet."""

@@ -29,8 +29,9 @@ _EPILOG = (
     },
     epilog=_EPILOG,
 )
-@click.option("--url", metavar="URL", help="Server, redis://host:port/db or embedded:///folder, also $RZSCHED_URL "
-              "(which keeps a password out of the process list). Default: redis://localhost:6379/0.")
+@click.option("--url", metavar="URL", help="Server: redis://host:port/db, redis+sentinel://host,host/service or "
+              "embedded:///folder; also $RZSCHED_URL (which keeps a password out of the process list). Default: "
+              "redis://localhost:6379/0.")
 @click.option("--namespace", metavar="NS", help='First part of all keys, also $RZSCHED_NAMESPACE. Default: "rz".')
 @click.option("-v", "--verbose", is_flag=True, envvar=["RZSCHED_DEBUG", "RZSCHED_VERBOSE"],
               help="Say more; show tracebacks.")

@@ -66,12 +66,13 @@ def test_workers_and_schedulers_wait_while_the_server_loads_its_data(redis_url: 
 
 
 def test_a_disk_that_takes_nothing_stops_nobody_for_good(own_server: OwnServer) -> None:
-    server = own_server("--save", "3600 1")
+    server = own_server()
     raw = redis.Redis.from_url(server.url)
     with raw, Fleet(server.url) as fleet:
         worker = fleet.worker()
         job = fleet.client.schedule_job("gated", args=["held"])
         held = fleet.stand.next("held")
+        raw.config_set("save", "3600 1")
         shutil.rmtree(server.dir)
         raw.bgsave()
         until(lambda: raw.info("persistence")["rdb_last_bgsave_status"] == "err")

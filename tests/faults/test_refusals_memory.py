@@ -19,8 +19,8 @@ PAYLOAD = "x" * 1000
 
 
 def fill(raw: Any) -> int:
-    """Set the limit a little below what is used, and give it."""
-    limit = int(raw.info("memory")["used_memory"]) - 100_000
+    """Set the limit below what is used, by half of what waits, and give it."""
+    limit = int(raw.info("memory")["used_memory"]) - 1_000_000
     raw.config_set("maxmemory", limit)
     return limit
 
