@@ -272,7 +272,8 @@ class Fleet:
         """Give what the handlers wrote, oldest first; of every event where it is None."""
         if not self._ledger.exists():
             return []
-        found = [json.loads(line) for line in self._ledger.read_text().splitlines()]
+        # A line that crosses a page of the file may be seen half written.
+        found = [json.loads(line) for line in self._ledger.read_text().rpartition("\n")[0].splitlines()]
         return [each for each in found if event in (None, each["event"]) and job in (None, each["job"])]
 
     def state(self, job_id: str) -> str:
