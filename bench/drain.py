@@ -33,8 +33,9 @@ class Drain:
     def figures(self) -> Figures:
         usec = figures.usec_in_all(self.stats) / self.jobs
         scripts = self.stats["evalsha"].calls
-        # A claim reads the counter of fences once for its whole batch, and nothing else here uses GET.
-        batches = self.stats["get"].calls
+        # SET is used once a job, for its lock, once a claim, for the counter of fences, and once a promotion, for its
+        # lease; the promotions are also the ones that use ZRANGEBYSCORE.
+        batches = self.stats["set"].calls - self.jobs - self.stats["zrangebyscore"].calls
         return {
             "jobs_per_s": self.rate,
             "server_us_per_job": usec,

@@ -75,16 +75,23 @@ def schedule(space: Space, task: str | TaskLike, args: Sequence[Any], kwargs: Ma
 
 
 def _schedule(space: Space, job: Prepared, durability: Durability | None) -> Plan[JobId]:
-    wait = yield from wait_for(space, durability)
+    # Every call of a producer passes here: what waits for nothing is spared two generators.
+    waits = durability is not None or space.settings.durability != "memory"
+    wait = (yield from wait_for(space, durability)) if waits else None
     if space.is_stale(job.queue):
         yield from register(space, [job.queue])
     place = space.choose(job)
+    write, lack = Write(place, [job]), ""
     answer: Enqueued
-    (answer,), lack = yield from keep(space, wait, [(place, Write(place, [job]))])
+    if wait is None:
+        (answer,) = yield [write]
+    else:
+        (answer,), lack = yield from keep(space, wait, [(place, write)])
     if answer.fresh:
         yield from reregister(space, {job.queue})
         lack = lack or (yield from confirm(space, wait, [place]))
-    hold_to(answer.ids, lack)
+    if lack:
+        hold_to(answer.ids, lack)
     return answer.ids[0]
 
 
