@@ -19,31 +19,42 @@ if not redis.call('SET', lease, owner, 'NX', 'PX', lease_ms) then
 end
 
 local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_text, 'WITHSCORES', 'LIMIT', 0, limit)
-local ids, touched, ended = {}, {}, {SUCCEEDED = true, CANCELLED = true}
+local streams, ended, last_score, due_at = {}, {SUCCEEDED = true, CANCELLED = true}, nil, nil
 for index = 1, #due, 2 do
-  local id, due_at = due[index], due[index + 1]
-  if not whole(due_at) then due_at = text(math.max(math.floor(tonumber(due_at)), 0)) end
-  ids[#ids + 1] = id
-  local job = redis.call('HMGET', job_key(id), 'task', 'priority', 'state', 'entry')
+  local id, score = due[index], due[index + 1]
+  if score ~= last_score then
+    last_score, due_at = score, whole(score) and score or text(math.max(math.floor(tonumber(score)), 0))
+  end
+  local key = job_key(id)
+  local job = redis.call('HMGET', key, 'task', 'priority', 'state', 'entry')
+  local priority, state, elsewhere = job[2] or '5', job[3], job[4]
   if not job[1] then
     bury_foreign(id, {'raw', id}, 'scheduled id without a job record')
-  elseif (job[4] or '') ~= '' or ended[job[3]] then
+  elseif (elsewhere and elsewhere ~= '') or ended[state] then
     -- A foreign hand scheduled a job that is elsewhere or has ended: only the id goes.
-  elseif job[3] then
-    push_ready(id, job[2], 'due_at', due_at, 'state', 'PENDING')
-    touched[level(job[2])] = true
   else
-    push_ready(id, job[2], 'due_at', due_at)
-    touched[level(job[2])] = true
+    -- As `push_ready` does; here each step counts, for a herd of due jobs passes through.
+    local stream = streams[priority]
+    if not stream then
+      priority = level(priority)
+      stream = ready_key(priority)
+      streams[priority] = stream
+    end
+    local entry = priority .. '/' .. redis.call('XADD', stream, '*', 'id', id)
+    if state then
+      redis.call('HSET', key, 'entry', entry, 'due_at', due_at, 'state', 'PENDING')
+    else
+      redis.call('HSET', key, 'entry', entry, 'due_at', due_at)
+    end
   end
 end
 -- Last, so that an error above leaves a job in two places (the claim sorts that out), never in none. By rank, since these
 -- are the first: to find each again by name would cost more than all the rest.
-if #ids > 0 then redis.call('ZREMRANGEBYRANK', scheduled, 0, #ids - 1) end
+if #due > 0 then redis.call('ZREMRANGEBYRANK', scheduled, 0, #due / 2 - 1) end
 local backlog = 0
-for priority in pairs(touched) do backlog = backlog + redis.call('XLEN', ready_key(priority)) end
+for _, stream in pairs(streams) do backlog = backlog + redis.call('XLEN', stream) end
 local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 local time = redis.call('TIME')
 local now_us = given_ms ~= '' and text(now * 1000) or string.format('%d%06d', time[1], time[2])
 local next_fire = redis.call('ZRANGE', base .. 'crons', 0, 0, 'WITHSCORES')
-return {'PROMOTED', tostring(#ids), next_due[2] or '', now_us, tostring(backlog), next_fire[2] or ''}
+return {'PROMOTED', text(#due / 2), next_due[2] or '', now_us, tostring(backlog), next_fire[2] or ''}

@@ -48,6 +48,9 @@ ANSWER_S = 5.0
 ENOUGH_READY = 2_000
 FIRING_GAP_S = 0.01
 """Schedules that follow each other more closely than this are fired together; one by itself is fired to the ms."""
+HERD_TURNS = 2
+"""Batches that travel together while there is a herd: on the way, and for a turn at the interpreter, a scheduler waits
+longer than the server works on one."""
 HERD_PAUSE_S = 0.01
 """A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
 
@@ -197,13 +200,14 @@ class Scheduler:
         settings, firer = self._settings, Firer(self._link, self._namespace, post.place)
         loop = asyncio.get_running_loop()
         fires: list[calls.Call[Any]] = []
+        turns, promote = 1, calls.promote(post.place, self.id, settings.lease_s, settings.batch)
         while True:
             try:
                 promotion: Promotion
-                steps, fires = [*fires, calls.promote(post.place, self.id, settings.lease_s, settings.batch)], []
                 post.wake.clear()
                 post.sleeps_until_ms = float("inf")  # until the answer is here, any earlier job may be news
-                *fired, promotion = await self._link.execute(steps)
+                *answers, promotion = await self._link.execute([*fires, *[promote] * turns])
+                fired, fires = answers[: len(fires)], []
                 post.holds_lease = not promotion.held_by
                 answered_s = loop.time()
                 grace_ms = self._watch.looked(answered_s)
@@ -218,6 +222,7 @@ class Scheduler:
                 await asyncio.sleep(next(delays))
                 continue
             delays = backoff_delays(float("inf"))
+            turns = HERD_TURNS if promotion.count == settings.batch else 1
             if promotion.count < settings.batch:
                 await self._wait_for_due(post, promotion)
                 if post.holds_lease:

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -34,6 +35,9 @@ from rzsched.scheduler_hosts import SchedulerThread
 
 _log = logging.getLogger("rzsched.worker")
 CANCELLED_HANDLERS_S = 1.0
+SWITCH_S = 0.001
+"""How long a busy loop may keep the interpreter from the threads that renew leases and move due jobs: by default 5 ms,
+which due jobs would be late by, and a herd of them wait for each of its batches."""
 """How long async handlers that a shutdown cancelled may take to end."""
 
 
@@ -253,6 +257,7 @@ def run_worker(app: App, settings: WorkerSettings, worker_id: str | None = None)
 
     Raises ConnectionFailed for refused credentials or with `wait_for_server` off, ServerUnsuitable.
     """
+    sys.setswitchinterval(SWITCH_S)
     run_to_its_end(_serve(app, settings, worker_id))
     return 0
 
