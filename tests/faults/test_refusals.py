@@ -114,6 +114,8 @@ def test_a_schedule_that_was_removed_does_not_come_back_with_the_connection(own_
     with raw, Fleet(server.url, "tests.crons_app:app") as fleet:
         worker = fleet.worker(env=said)
         fleet.client.remove_cron("old")
+        # What is not connected yet has nothing to lose.
+        until(lambda: any(client["cmd"] == "xreadgroup" for client in raw.client_list()))
         raw.client_kill_filter(skipme=True)
         fleet.wait_for_line(worker, "the server is back")
         fleet.client.wait(fleet.client.schedule_job("tick"), 5)
