@@ -18,14 +18,27 @@ if not redis.call('SET', lease, owner, 'NX', 'PX', lease_ms) then
   redis.call('PEXPIRE', lease, lease_ms)
 end
 
-local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_text, 'WITHSCORES', 'LIMIT', 0, limit)
-local streams, ended, last_score, due_at = {}, {SUCCEEDED = true, CANCELLED = true}, nil, nil
-for index = 1, #due, 2 do
-  local id, score = due[index], due[index + 1]
-  if score ~= last_score then
-    last_score, due_at = score, whole(score) and score or text(math.max(math.floor(tonumber(score)), 0))
+local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_text, 'LIMIT', 0, limit)
+
+-- A foreign hand may have scheduled a job at a fraction of a ms, or at any time of the past.
+local function instant_of(score)
+  return whole(score) and score or text(math.max(math.floor(tonumber(score)), 0))
+end
+
+-- To spell scores costs as much as writing jobs. A herd is due in one instant: then its first and last tell of all.
+local one_instant, scores
+if #due > 0 then
+  local first, last = redis.call('ZSCORE', scheduled, due[1]), redis.call('ZSCORE', scheduled, due[#due])
+  if first == last then
+    one_instant = instant_of(first)
+  else
+    scores = redis.call('ZRANGE', scheduled, 0, #due - 1, 'WITHSCORES')
   end
-  local key = job_key(id)
+end
+
+local streams, ended = {}, {SUCCEEDED = true, CANCELLED = true}
+for index, id in ipairs(due) do
+  local key, due_at = job_key(id), one_instant or instant_of(scores[index * 2])
   local job = redis.call('HMGET', key, 'task', 'priority', 'state', 'entry')
   local priority, state, elsewhere = job[2] or '5', job[3], job[4]
   if not job[1] then
@@ -50,11 +63,11 @@ for index = 1, #due, 2 do
 end
 -- Last, so that an error above leaves a job in two places (the claim sorts that out), never in none. By rank, since these
 -- are the first: to find each again by name would cost more than all the rest.
-if #due > 0 then redis.call('ZREMRANGEBYRANK', scheduled, 0, #due / 2 - 1) end
+if #due > 0 then redis.call('ZREMRANGEBYRANK', scheduled, 0, #due - 1) end
 local backlog = 0
 for _, stream in pairs(streams) do backlog = backlog + redis.call('XLEN', stream) end
 local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
 local time = redis.call('TIME')
 local now_us = given_ms ~= '' and text(now * 1000) or string.format('%d%06d', time[1], time[2])
 local next_fire = redis.call('ZRANGE', base .. 'crons', 0, 0, 'WITHSCORES')
-return {'PROMOTED', text(#due / 2), next_due[2] or '', now_us, tostring(backlog), next_fire[2] or ''}
+return {'PROMOTED', text(#due), next_due[2] or '', now_us, tostring(backlog), next_fire[2] or ''}
