@@ -32,6 +32,7 @@ from rzsched.links import async_link
 from rzsched.listening import Listener, listening
 from rzsched.members import new_member_id, share_of
 from rzsched.sweeping import Notice, Sweeper
+from rzsched.troubles import Troubles
 
 _log = logging.getLogger("rzsched.scheduler")
 COLD_S = 0.02
@@ -89,7 +90,7 @@ class Scheduler:
         self._regroup = asyncio.Event()
         self._regroup_channel = keys.regroup_channel(namespace)
         self._listener: Listener | None = None
-        self._reachable = True
+        self._troubles = Troubles(_log, "scheduler")
         self._has_served = False
         self._watch = Watch(settings.idle_s + BREAK_S)
 
@@ -110,28 +111,17 @@ class Scheduler:
                     await self._rearrange()
                     delays = backoff_delays(float("inf"))
                     pause = self._settings.lease_s / 3
-                    self._say_reachable()
+                    self._has_served = True
+                    self._troubles.went_well("")
                 except Exception as error:
                     if not self._has_served and is_lasting(error):
                         raise  # waiting would not make the server or the password another one
-                    self._say_unreachable(error)
+                    self._troubles.failed("", error)
                     pause = next(delays)
                 await self._sleep(pause)
         finally:
             await end_tasks([listening])
             await self._leave()
-
-    def _say_unreachable(self, error: Exception) -> None:
-        if self._reachable:
-            foreign = None if isinstance(error, RzschedError) else error
-            _log.warning("scheduler waits for the server: %s", error, exc_info=foreign)
-        self._reachable = False
-
-    def _say_reachable(self) -> None:
-        self._has_served = True
-        if not self._reachable:
-            _log.info("scheduler goes on: the server is back")
-        self._reachable = True
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until it is time, another scheduler has left, or this one shall stop."""
@@ -218,9 +208,10 @@ class Scheduler:
                     fires = await firer.due_calls(promotion.now_us // 1000, grace_ms)
                     continue
             except Exception as error:  # RzschedError, or what a foreign hand put where it does not belong
-                self._say_unreachable(error)
+                self._troubles.failed(post.place.name, error)
                 await asyncio.sleep(next(delays))
                 continue
+            self._troubles.went_well(post.place.name)
             delays = backoff_delays(float("inf"))
             turns = HERD_TURNS if promotion.count == settings.batch else 1
             if promotion.count < settings.batch:
@@ -292,10 +283,12 @@ class Scheduler:
     async def _sweep(self, post: _Post) -> None:
         """Sweep every `idle_s`."""
         sweeper = Sweeper(self._link, self._namespace, self._settings, post.place, self._notice)
+        swept = f"the sweep of {post.place.name}"
         while True:
             try:
                 if post.holds_lease:
                     await sweeper.sweep()
+                    self._troubles.went_well(swept)
             except Exception as error:
-                self._say_unreachable(error)
+                self._troubles.failed(swept, error)
             await asyncio.sleep(self._settings.idle_s)
