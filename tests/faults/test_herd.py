@@ -14,7 +14,8 @@ LINKS = 200
 DOWN_S = 2.0
 GROWN_S = 1.0
 """From when on the waits have grown to what they are for a server that stays away."""
-WINDOW_S = 0.1
+WINDOW_S = 0.05
+"""A sixth of the span over which even the shortest of those waits are spread; some links come twice in that span."""
 
 
 async def regain(link: AsyncLink, comes: list[float]) -> None:
