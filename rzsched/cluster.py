@@ -13,6 +13,7 @@ all are at the new node, the old one says ASK or TRYAGAIN and the new one TRYAGA
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rzsched.calls import Argument
@@ -40,8 +41,7 @@ class _Cluster:
         return Rounds(steps, self.topology, self.where, self._settings.retry_s)
 
     def _node_settings(self) -> LinkSettings:
-        chosen = self._settings
-        return LinkSettings(chosen.connect_timeout_s, chosen.command_timeout_s, 0, chosen.max_connections)
+        return replace(self._settings, retry_s=0)
 
     def _learn(self, node: Address, exchange: Exchange, failure: Exception | None) -> RzschedError | None:
         """Take a node's picture of the cluster; give what kept it from telling."""

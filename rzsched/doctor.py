@@ -5,8 +5,8 @@ they may be, that they wait for somebody to start something, or that nobody can 
 """
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rzsched import calls, keys, scripts
@@ -17,6 +17,7 @@ from rzsched.exchange import LEAST_VERSION, Step
 
 OK, WARN, BAD = "ok", "warn", "bad"
 SAMPLES = 7
+_ORDER = (OK, WARN, BAD)
 Ask = Callable[[Sequence[Step]], list[Any]]
 """Run steps in one round trip; give each one's answer, or the exception that it ends with."""
 
@@ -105,6 +106,20 @@ def judge_server(facts: Facts) -> list[Check]:
         _version(facts), _eviction(facts), _memory(facts), _persistence(facts), _replication(facts), _clock(facts),
         _round_trip(facts), _scripts(facts), _durability(facts),
     ]  # fmt: skip
+
+
+def judge_masters(checks: Mapping[int | str, list[Check]]) -> list[Check]:
+    """Give the worst verdict of each check over all masters, and on which one that was."""
+    if len(checks) == 1:
+        return next(iter(checks.values()))
+    worst: dict[str, Check] = {}
+    for slot, judged in checks.items():
+        for check in judged:
+            found = f"{check.found} (the master of slot {slot})"
+            known = worst.setdefault(check.name, replace(check, found=found))
+            if _ORDER.index(check.verdict) > _ORDER.index(known.verdict):
+                worst[check.name] = replace(check, found=found)
+    return list(worst.values())
 
 
 def _version(facts: Facts) -> Check:

@@ -1,20 +1,36 @@
 """Is all well: the server, who is alive, and every job in exactly one place."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import click
 
 from rzsched import calls
 from rzsched.audit import Report, audit
+from rzsched.calls import Call
 from rzsched.cli.context import Session, json_option, pass_session
 from rzsched.cli.failures import FAILED
 from rzsched.cli.output import print_json, print_table, record
 from rzsched.client import Client
 from rzsched.config import DEFAULT_NAMESPACE, ClientSettings
-from rzsched.doctor import BAD, OK, WARN, Check, ask_server, count_schedulers, judge_fleet, judge_server
+from rzsched.doctor import (
+    BAD,
+    OK,
+    WARN,
+    Ask,
+    Check,
+    ask_server,
+    count_schedulers,
+    judge_fleet,
+    judge_masters,
+    judge_server,
+)
 from rzsched.errors import one_line
+from rzsched.exchange import Step
 from rzsched.repair import Mend, repair
-from rzsched.space import Plan
+from rzsched.space import Plan, Space
+from rzsched.topology import one_slot_of_each_master, slots_call
 
 AUDITED_KEYS = 20_000
 """A server with at most so many keys is audited without being asked to: that takes a second."""
@@ -36,11 +52,11 @@ def doctor(session: Session, audited: bool, fix: bool, json: bool) -> None:
     namespace = DEFAULT_NAMESPACE if session.namespace is None else session.namespace
     report, mends = None, list[Mend]()
     with Client(session.url, settings=ClientSettings(namespace=namespace, check_server=False)) as client:
-        facts = ask_server(client.link.outcomes)
-        checks = judge_server(facts)
+        masters = client.run(_masters(client.space))
+        checks = judge_masters({slot: judge_server(ask_server(_asking(client, slot))) for slot in masters})
         if all(check.verdict != BAD for check in checks if check.name in {"version", "replication", "scripts"}):
             checks += _fleet(client, namespace)
-            if audited or fix or client.run(_count_keys()) <= AUDITED_KEYS:
+            if audited or fix or client.run(_count_keys(masters)) <= AUDITED_KEYS:
                 report, mends = _audit(client, fix)
             checks.append(_judge(report))
     if json:
@@ -52,9 +68,24 @@ def doctor(session: Session, audited: bool, fix: bool, json: bool) -> None:
         click.get_current_context().exit(FAILED)
 
 
-def _count_keys() -> Plan[int]:
-    (count,) = yield [calls.command("DBSIZE", read=int)]
-    return int(count)
+def _masters(space: Space) -> Plan[list[int | str]]:
+    """Give a slot of each master of a cluster; one server is asked as it is."""
+    if not space.is_spread:
+        return [calls.ANYWHERE]
+    (slots,) = yield [slots_call(one_slot_of_each_master)]
+    return list(slots)
+
+
+def _asking(client: Client, slot: int | str) -> Ask:
+    def ask(steps: Sequence[Step]) -> list[Any]:
+        return client.link.outcomes([replace(step, route=slot) if isinstance(step, Call) else step for step in steps])
+
+    return ask
+
+
+def _count_keys(masters: Sequence[int | str]) -> Plan[int]:
+    counts = yield [calls.command("DBSIZE", read=int, route=slot) for slot in masters]
+    return sum(counts)
 
 
 def _fleet(client: Client, namespace: str) -> list[Check]:

@@ -325,3 +325,20 @@ async def test_a_listener_leaves_a_node_that_stands_still(
             os.kill(frozen.server.pid, signal.SIGCONT)
     await link.aclose()
     cluster.wait_until_whole()
+
+
+def test_the_doctor_looks_at_every_master(cluster: Cluster, fleet: Fleet) -> None:
+    fleet.client.schedule_many([JobSpec("record")] * 10)
+    healthy = CliRunner().invoke(cli, ["--url", fleet.url, "doctor", "--json"])
+    assert healthy.exit_code == 0, healthy.output
+    told = json.loads(healthy.stdout)
+    assert (told["audit"]["counts"]["ready"], told["audit"]["findings"]) == (10, [])
+    odd = cluster.masters[-1]
+    odd.told("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    try:
+        result = CliRunner().invoke(cli, ["--url", fleet.url, "doctor", "--json"])
+    finally:
+        odd.told("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert result.exit_code == 1
+    (eviction,) = [check for check in json.loads(result.stdout)["checks"] if check["name"] == "eviction"]
+    assert eviction["verdict"] == "bad" and "the master of slot" in eviction["found"]
