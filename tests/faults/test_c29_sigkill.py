@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from rzsched import JobSpec
+from tests.conftest import Loops
 from tests.fleet import Fleet, until
 from tests.producer import Hand
 
@@ -72,13 +73,13 @@ def test_entries_delivered_to_a_worker_that_died_before_it_claimed_use_no_attemp
     fleet.client.wait(job, 5)
 
 
-def test_killing_whoever_recovers_holds_recovery_up_no_longer_than_its_lease(fleet: Fleet) -> None:
-    """Thirty times a scheduler is killed when it has just begun to take back what a dead worker held."""
+def test_killing_whoever_recovers_holds_recovery_up_no_longer_than_its_lease(fleet: Fleet, loops: Loops) -> None:
+    """Again and again a scheduler is killed when it has just begun to take back what a dead worker held."""
     lease_s = 0.3
     hand = Hand(fleet.url, "dead-worker")
     fleet.redis.hset(fleet.place.fixed[3], "lease_ms", 100)
     taken_back = 0
-    for loop in range(30):
+    for loop in range(loops(30, 50)):
         jobs = fleet.client.schedule_many(JobSpec("t") for _ in range(30))
         runs = hand.claim(limit=60)
         assert {run.id for run in runs} == set(jobs)

@@ -12,12 +12,11 @@ from rzsched.client import Client
 from rzsched.codec import decode_payload
 from rzsched.errors import JobNotFound
 from rzsched.job import JobSpec
-from tests.conftest import Process
+from tests.conftest import Loops, Process
 from tests.producer import Hand, closing_hand
 from tests.states import assert_one_place
 
 PLACE = keys.partition("rz", "default", 0)
-KILLS = 25
 RACE = """
 import sys
 from rzsched.client import Client
@@ -152,11 +151,12 @@ def test_the_same_key_with_another_payload_changes_nothing_and_says_so(client: C
     assert (many, many.created) == (first, False)
 
 
+@pytest.mark.timeout(600)
 def test_a_client_killed_in_the_call_leaves_no_key_without_a_job(
-    client: Client, raw: Any, redis_url: str, run_python: Any
+    client: Client, raw: Any, redis_url: str, run_python: Any, loops: Loops
 ) -> None:
     first = 0
-    for _ in range(KILLS):
+    for _ in range(loops(25, 200)):
         process: Process = run_python(KEYED, redis_url, str(first))
         # Killed while it enqueues as fast as it can: after this many, at whatever byte it is.
         while raw.xlen(PLACE.ready[5]) < first + 20:

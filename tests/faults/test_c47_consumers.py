@@ -12,10 +12,10 @@ import redis
 
 from rzsched import JobSpec, calls, keys
 from rzsched.space import Plan
+from tests.conftest import Loops
 from tests.fleet import Fleet, until
 
 LEASE_S = 1.0
-KILLS = 60
 
 
 @pytest.fixture
@@ -63,11 +63,12 @@ def test_fifty_killed_workers_leave_no_consumer_and_lose_no_job(fleet: Fleet) ->
     assert Counter(each["job"] for each in fleet.ledger("end")) == dict.fromkeys(jobs, 1)
 
 
-def test_workers_killed_as_they_fetch_lose_nothing_to_the_cleaner(fleet: Fleet) -> None:
+@pytest.mark.timeout(600)
+def test_workers_killed_as_they_fetch_lose_nothing_to_the_cleaner(fleet: Fleet, loops: Loops) -> None:
     """The cleaner takes any consumer that has nothing pending, idle or not, all the time."""
     fleet.forker.scheduler(consumer_idle_s=0.001, idle_s=0.02, lease_s=0.5)
     jobs: list[str] = []
-    for _ in range(KILLS):
+    for _ in range(loops(60, 200)):
         jobs += fleet.client.schedule_many(JobSpec("record", priority=n % 10, max_retries=100) for n in range(10))
         begun = len(fleet.ledger())
         victim = fleet.forker.worker(concurrency=3, lease_s=LEASE_S, scheduler=False)
