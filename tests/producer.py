@@ -1,11 +1,10 @@
 """What producer tests share: one face for both clients, a hand that plays the worker, a front before the server."""
 
 import asyncio
-import threading
 import traceback
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 from rzsched import calls, keys
@@ -14,6 +13,7 @@ from rzsched.calls import Claimed
 from rzsched.client import Client
 from rzsched.connect import LinkSettings, SyncLink
 from rzsched.names import split_job_id
+from tests.looped import LoopedServer
 
 LEASE_MS = 60_000
 Client_ = Client | AsyncClient
@@ -82,7 +82,7 @@ class Hand:
         self._link.close()
 
 
-class Front:
+class Front(LoopedServer):
     """A server in front of a server, which adds `delay_s`, refuses commands, or cuts a connection instead of answering.
 
     `refuse` gives the raw reply to a command, or None to pass it on; `cut` tells the commands that are
@@ -90,47 +90,14 @@ class Front:
     """
 
     def __init__(self, port: int, delay_s: float = 0) -> None:
+        super().__init__()
         self._server_port = port
         self._delay_s = delay_s
         self.refuse: Callable[[list[bytes]], bytes | None] = lambda command: None
         self.cut: Callable[[list[bytes]], bool] = lambda command: False
-        self.port = 0
         self.connections = 0
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
 
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._ready.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(10)
-
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._main())
-        self._loop.close()
-
-    async def _main(self) -> None:
-        self._end = asyncio.Event()
-        server = await asyncio.start_server(self._meet, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._end.wait()
-        server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
         cutting = asyncio.Event()
         server_reader, server_writer = None, None

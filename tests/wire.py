@@ -6,7 +6,8 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+
+from tests.looped import LoopedServer
 
 REQUESTS, ANSWERS = "requests", "answers"
 
@@ -16,30 +17,14 @@ class _Connection:
     swallowed: set[str]
 
 
-class Wire:
+class Wire(LoopedServer):
     """A proxy before a server, on a thread of its own."""
 
     def __init__(self, port: int) -> None:
+        super().__init__()
         self._server_port = port
-        self.port = 0
         self._connections: set[_Connection] = set()
         self._cut: set[str] = set()
-        self._loop = asyncio.new_event_loop()
-        self._ready = threading.Event()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        assert self._ready.wait(10)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join(10)
 
     def freeze(self, *directions: str) -> None:
         """Have all connections there are now lose the bytes of a direction, for ever; new ones work."""
@@ -69,24 +54,7 @@ class Wire:
         self._loop.call_soon_threadsafe(call)
         assert done.wait(10)
 
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._main())
-        self._loop.close()
-
-    async def _main(self) -> None:
-        self._end = asyncio.Event()
-        server = await asyncio.start_server(self._meet, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        self._ready.set()
-        await self._end.wait()
-        server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = _Connection(set(self._cut))
         self._connections.add(connection)
         far_writer: asyncio.StreamWriter | None = None

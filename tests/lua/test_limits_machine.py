@@ -2,48 +2,23 @@
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import invariant, precondition, rule
 
-from rzsched import calls
-from rzsched.calls import Claimed
 from rzsched.growth import configure
-from tests.states import LEASE_MS, Stage, outcome
+from tests.lua.stage_machine import ANY, OUTCOMES, StageMachine, any_outcome, pick, run_machine
+from tests.states import LEASE_MS, outcome
 
 WORKERS = st.sampled_from(["a", "b", "ab"])
-OUTCOMES = st.sampled_from(["SUCCEEDED", "SUCCEEDED", "RETRY", "DEAD", "CANCELLED", "RELEASED", "UNKNOWN"])
 KEYS = st.sampled_from(["", "one", "one", "two"])
 LIMITS = {"one": 1, "two": 2}
-ANY = st.integers(0, 40)
 
 
-class LimitedJobs(RuleBasedStateMachine):
-    url: str
-
+class LimitedJobs(StageMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.stage = Stage(self.url)
-        self.stage.raw.flushdb()
-        self.stage.raw.hset("rz:queues", "q", 1)
         self.key_of: dict[str, str] = {}
-        self.runs: list[tuple[str, Claimed]] = []
         self.concurrency = 0
-
-    def teardown(self) -> None:
-        self.drain()
-        self.stage.close()
-
-    @initialize()
-    def workers_join(self) -> None:
-        self.stage.run(calls.join(self.stage.place, 15, []))
 
     @rule(key=KEYS, delay_s=st.sampled_from([0, 0, 2]), priority=st.sampled_from([5, 0]), expires=st.booleans())
     def enqueue(self, key: str, delay_s: int, priority: int, expires: bool) -> None:
@@ -76,10 +51,8 @@ class LimitedJobs(RuleBasedStateMachine):
     @rule(number=ANY, what=OUTCOMES, delay_ms=st.sampled_from([0, 2000]), limit=st.integers(0, 1))
     def finish(self, number: int, what: str, delay_ms: int, limit: int) -> None:
         """Finish any run there ever was, in time, late or stale."""
-        worker, run = self.runs[-1 - number % len(self.runs)]
-        b = "3600000" if what in {"SUCCEEDED", "DEAD", "CANCELLED"} else str(delay_ms)
-        sent = outcome(what, run, "", b, "5000" if what == "UNKNOWN" else "")
-        finished = self.stage.finish(worker, sent, limit=limit)
+        worker, run = pick(number, self.runs)
+        finished = self.stage.finish(worker, any_outcome(what, run, delay_ms), limit=limit)
         self.runs += [(worker, claimed) for claimed in finished.claimed]
 
     @rule(worker=st.one_of(st.just(""), WORKERS), number=ANY)
@@ -142,9 +115,4 @@ class LimitedJobs(RuleBasedStateMachine):
 
 
 def test_jobs_under_limits_live_within_them(redis_url: str) -> None:
-    machine = type("LimitedJobsHere", (LimitedJobs,), {"url": redis_url})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(max_examples=60, stateful_step_count=40, deadline=None, print_blob=True,
-                          suppress_health_check=list(HealthCheck)),
-    )  # fmt: skip
+    run_machine(LimitedJobs, redis_url, 60)

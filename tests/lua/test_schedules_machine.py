@@ -2,29 +2,20 @@
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import invariant, precondition, rule
 
-from rzsched import calls, cron_calls, keys
+from rzsched import cron_calls, keys
 from rzsched.calls import Claimed
 from rzsched.firing import Firer
 from rzsched.options import JobOptions
 from rzsched.schedule import OVERLAPS, fingerprint
 from rzsched.schedules import ScheduleSpec, define
+from tests.lua.stage_machine import ANY, OUTCOMES, StageMachine, any_outcome, pick, run_machine
 from tests.states import LEASE_MS, Stage, outcome
 
 NAMES = st.sampled_from(["a", "b"])
 WORKERS = st.sampled_from(["one", "two"])
-OUTCOMES = st.sampled_from(["SUCCEEDED", "SUCCEEDED", "RETRY", "DEAD", "CANCELLED", "RELEASED", "UNKNOWN"])
-ANY = st.integers(0, 40)
 ENDED = {"SUCCEEDED", "CANCELLED", "DEAD", "gone"}
 UNPLAYED: dict[str, Any] = {
     "cron": None, "tz": "UTC", "misfire_window": None, "start": None, "end": None, "dst_gap": "after",
@@ -48,25 +39,11 @@ class _Answers:
         return self._stage.link.execute(steps)
 
 
-class Schedules(RuleBasedStateMachine):
-    url: str
-
+class Schedules(StageMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.stage = Stage(self.url)
-        self.stage.raw.flushdb()
-        self.stage.raw.hset("rz:queues", "q", 1)
-        self.runs: list[tuple[str, Claimed]] = []
         self.begun: dict[tuple[str, str], str] = {}
         self.may_overlap: set[str] = set()
-
-    def teardown(self) -> None:
-        self.drain()
-        self.stage.close()
-
-    @initialize()
-    def workers_join(self) -> None:
-        self.stage.run(calls.join(self.stage.place, 15, []))
 
     # ---- what people do
 
@@ -157,10 +134,8 @@ class Schedules(RuleBasedStateMachine):
     @precondition(lambda self: self.runs)
     @rule(number=ANY, what=OUTCOMES, delay_ms=st.sampled_from([0, 2000]), limit=st.integers(0, 1))
     def finish(self, number: int, what: str, delay_ms: int, limit: int) -> None:
-        worker, run = self.runs[-1 - number % len(self.runs)]
-        b = "3600000" if what in {"SUCCEEDED", "DEAD", "CANCELLED"} else str(delay_ms)
-        sent = outcome(what, run, "", b, "5000" if what == "UNKNOWN" else "")
-        self.took(worker, self.stage.finish(worker, sent, limit=limit).claimed)
+        worker, run = pick(number, self.runs)
+        self.took(worker, self.stage.finish(worker, any_outcome(what, run, delay_ms), limit=limit).claimed)
 
     @rule(worker=st.one_of(st.just(""), WORKERS), number=ANY)
     def crash(self, worker: str, number: int) -> None:
@@ -218,9 +193,4 @@ class Schedules(RuleBasedStateMachine):
 
 
 def test_schedules_live_as_they_should(redis_url: str) -> None:
-    machine = type("SchedulesHere", (Schedules,), {"url": redis_url})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(max_examples=30, stateful_step_count=40, deadline=None, print_blob=True,
-                          suppress_health_check=list(HealthCheck)),
-    )  # fmt: skip
+    run_machine(Schedules, redis_url, 30)

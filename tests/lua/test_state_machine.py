@@ -1,59 +1,30 @@
 """Any order of verbs, from any number of workers: each job stays in one place, and each answer is the predicted one."""
 
-from typing import Any, TypeVar
+from typing import Any
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import invariant, precondition, rule
 
 from rzsched import calls
 from rzsched.calls import Claimed
 from tests.lua.life_model import UNKNOWN_GRACE_MS, Model, ModelJob
-from tests.states import LEASE_MS, Stage, outcome
+from tests.lua.stage_machine import ANY, ENDING, OUTCOMES, StageMachine, pick, run_machine
+from tests.states import LEASE_MS, outcome
 
-T = TypeVar("T")
 WORKERS = st.sampled_from(["a", "b", "ab"])
-OUTCOMES = st.sampled_from(["SUCCEEDED", "SUCCEEDED", "RETRY", "DEAD", "CANCELLED", "RELEASED", "UNKNOWN"])
 DELAYS_MS = st.sampled_from([0, 0, 2000, 20_000])
 LIMITS = st.integers(0, 3)
 TURNS = st.sampled_from(["", "", "0", "4", "9"])
-ANY = st.integers(0, 40)
-ENDING = {"SUCCEEDED", "DEAD", "CANCELLED"}
 
 
-def pick(number: int, things: list[T]) -> T:
-    """Choose the newest for 0, so that failures shrink to the plain case."""
-    return things[-1 - number % len(things)]
-
-
-class LifeOfJobs(RuleBasedStateMachine):
-    url: str
-
+class LifeOfJobs(StageMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.stage = Stage(self.url)
-        self.stage.raw.flushdb()
-        self.stage.raw.hset("rz:queues", "q", 1)
         self.model = Model(self.stage.now_ms)
         self.jobs: list[ModelJob] = []
-        self.runs: list[tuple[str, Claimed]] = []
-
-    def teardown(self) -> None:
-        self.stage.close()
 
     def claimed(self, worker: str, runs: list[Claimed]) -> None:
         self.runs += [(worker, run) for run in runs]
-
-    @initialize()
-    def workers_join(self) -> None:
-        self.stage.run(calls.join(self.stage.place, 15, []))
 
     @rule(key=st.sampled_from(["", "", "k", "j"]), delay_ms=DELAYS_MS, priority=st.sampled_from([5, 0, 9]),
           max_retries=st.integers(0, 2))  # fmt: skip
@@ -200,14 +171,4 @@ class LifeOfJobs(RuleBasedStateMachine):
 
 
 def test_jobs_live_as_the_model_says(redis_url: str) -> None:
-    machine = type("LifeOfJobsHere", (LifeOfJobs,), {"url": redis_url})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=100,
-            stateful_step_count=40,
-            deadline=None,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    run_machine(LifeOfJobs, redis_url, 100)
