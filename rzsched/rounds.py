@@ -115,7 +115,14 @@ class Rounds:
                 return 0.0
             self._failure = ConnectionFailed(f"the nodes of the cluster at {self._where} do not agree yet")
         hopeless = isinstance(translate(self._failure, self._where), CredentialsRefused | ServerUnsuitable)
-        return self._wait_or_give_up(None if hopeless else next(self._delays, None))
+        delay = None if hopeless else next(self._delays, None)
+        unnamed = [index for index, named in self._open.items() if named is None]
+        if delay is None and len(unnamed) < len(self._open) and self._redirects < MOST_REDIRECTS:
+            # What is over for some is not for those that another node is to be asked for.
+            self._redirects += 1
+            self._give_up(unnamed)
+            return 0.0
+        return self._wait_or_give_up(delay)
 
     def unreached(self, error: Exception) -> float | None:
         """Say the same after no node at all could be asked."""
@@ -125,8 +132,11 @@ class Rounds:
 
     def _wait_or_give_up(self, delay: float | None) -> float | None:
         if delay is None:
-            assert self._failure is not None
-            for index in self._open:
-                self.outcomes[index] = translate(self._failure, self._where)
-            self._open.clear()
+            self._give_up(list(self._open))
         return delay
+
+    def _give_up(self, indexes: list[int]) -> None:
+        assert self._failure is not None
+        for index in indexes:
+            self.outcomes[index] = translate(self._failure, self._where)
+            del self._open[index]
