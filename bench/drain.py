@@ -12,7 +12,7 @@ from bench.server import Server
 from rzsched import Client, JobId, JobSpec, keys
 
 PLACE = keys.partition("rz", "default", 0)
-STATS = PLACE.fixed[3]
+STATS = PLACE.stats
 POLL_S = 0.05
 PATIENCE_S = 120.0
 PAGE = 1000

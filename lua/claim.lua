@@ -12,6 +12,7 @@
 -- @include lib/ending.lua
 -- @include lib/limits.lua
 -- @include lib/slots.lua
+-- @include lib/delivering.lua
 -- @include lib/claiming.lua
 local worker, lease_ms, limit, turn = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local delivered_count = tonumber(ARGV[6])

@@ -17,8 +17,10 @@
 -- @include lib/ending.lua
 -- @include lib/limits.lua
 -- @include lib/slots.lua
+-- @include lib/delivering.lua
 -- @include lib/claiming.lua
 -- @include lib/trimming.lua
+-- @include lib/outcomes.lua
 -- @include lib/settling.lua
 local worker, lease_ms, limit, turn = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local count = tonumber(ARGV[6])

@@ -10,6 +10,7 @@
 -- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/looking.lua
+-- @include lib/mends.lua
 -- @include lib/mending.lua
 local id, count = ARGV[2], tonumber(ARGV[3])
 

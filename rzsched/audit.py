@@ -148,7 +148,7 @@ def _gather(found: _Seen) -> Plan[None]:
     """Page through the scheduled set, the parking places and the streams."""
     yield from _gather_set(found, found.place.scheduled)
     for key in sorted(set(found.parked)):
-        yield from _gather_set(found, f"{found.place.base}parked:{key}", f"parked/{key}")
+        yield from _gather_set(found, found.place.parked(key), f"parked/{key}")
     yield from _gather_stream(found, found.place.dead, "dead")
     for priority in sorted(found.streams):
         yield from _gather_pending(found, priority)
@@ -203,8 +203,7 @@ def _look(found: _Seen, report: Report) -> Plan[None]:
     """Look at all that was seen, a bounded number of ids and entries at a time."""
     items = list(_items(found))
     for names in _chunks(found.keys):
-        base = f"{found.place.base}idem:".encode()
-        holders = yield [calls.command("GET", base + name, read=_bytes) for name in names]
+        holders = yield [calls.command("GET", found.place.idem(name), read=_bytes) for name in names]
         items += [(holder, name, []) for holder, name in zip(holders, names, strict=True) if holder]
     for chunk in _chunks(items):
         (looks,) = yield [look_call(found.place, chunk)]
@@ -217,7 +216,7 @@ def _look(found: _Seen, report: Report) -> Plan[None]:
                     Suspect("idem", found.place, key) if key else Suspect("job", found.place, job_id, tuple(entries))
                 )
     for names in _chunks(found.done):
-        ttls = yield [calls.command("PTTL", f"{found.place.base}done:".encode() + name, read=int) for name in names]
+        ttls = yield [calls.command("PTTL", found.place.done(name), read=int) for name in names]
         for name in (name for name, ttl in zip(names, ttls, strict=True) if ttl == -1):
             report.findings.append(
                 Finding("mark_never_expires", f"done:{text_of(name)}", "an executed mark without a TTL")

@@ -98,6 +98,11 @@ def publish(channel: str, word: Argument) -> Call[int]:
     return command("PUBLISH", channel, word, read=int, route=ANYWHERE)
 
 
+def server_ms(route: Argument = ANYWHERE) -> Call[int]:
+    """Ask for the time, in ms, of the server that holds a key, or of any."""
+    return command("TIME", read=lambda answer: int(answer[0]) * 1000 + int(answer[1]) // 1000, route=route)
+
+
 def _first(answer: list[bytes]) -> str:
     return answer[0].decode()
 

@@ -109,7 +109,7 @@ class Barrier:
         """Give the mark and the wait behind these calls, none where none of them is durable."""
         first = next((index for index in calls if index in self._partitions), None)
         if first is not None and self._wait is not None:
-            yield MARK, ("HINCRBY", self._partitions[first].fixed[3], WAITS, 1)
+            yield MARK, ("HINCRBY", self._partitions[first].stats, WAITS, 1)
             yield WAIT, self._wait.command()
 
     def hold(self, index: int, answer: Any) -> bool:

@@ -17,6 +17,7 @@ from rzsched.calls import Argument, Call
 from rzsched.exchange import Step
 from rzsched.keys import Partition
 from rzsched.space import Plan, Space
+from rzsched.status import whole
 
 
 def configure(place: Partition, limits: dict[str, str], now_ms: str = "") -> Call[str]:
@@ -79,7 +80,7 @@ def stored_limits(space: Space, queue: str, partitions: int) -> Plan[Totals]:
     if partitions == 0:
         return Totals()
     places = [space.place(queue, number) for number in range(partitions)]
-    told: list[dict[str, int]] = yield [calls.command("HGETALL", _limits_key(place), read=_table) for place in places]
+    told: list[dict[str, int]] = yield [calls.command("HGETALL", place.limits, read=_table) for place in places]
 
     def total(name: str) -> int:
         # A queue limited before there were totals holds its shares only.
@@ -89,13 +90,17 @@ def stored_limits(space: Space, queue: str, partitions: int) -> Plan[Totals]:
                   any("paused" in each for each in told))
 
 
-def _limits_key(place: Partition) -> str:
-    return place.base + "limits"
-
-
 def _table(answer: Any) -> dict[str, int]:
     pairs = answer.items() if isinstance(answer, dict) else zip(answer[::2], answer[1::2], strict=True)
-    return {name.decode(): int(value) for name, value in pairs}
+    return {name.decode(): whole(value, 0) for name, value in pairs}
+
+
+def _number(answer: bytes | None) -> int:
+    return whole(answer, 0)
+
+
+def _numbers(answer: list[bytes | None]) -> list[int]:
+    return [_number(each) for each in answer]
 
 
 def grow(space: Space, queue: str, count: int, wanted: int, stored: Totals, totals: Totals) -> Plan[None]:
@@ -138,33 +143,22 @@ def _configure(places: Sequence[Partition], totals: Totals, partitions: int,
 def let_go(namespace: str, place: Partition) -> Plan[None]:
     """Let a held partition start jobs, if what its share is taken from is down to the rest."""
     (held, until), now_ms = yield [
-        calls.command("HMGET", _limits_key(place), "held", "held_until", read=lambda answer: map(int_or_zero, answer)),
-        _time(place),
+        calls.command("HMGET", place.limits, "held", "held_until", read=_numbers),
+        calls.server_ms(place.base),
     ]  # fmt: skip
     if not held or now_ms < until:
         return
     old = [keys.partition(namespace, place.queue, number) for number in range(held)]
-    shares = yield [calls.command("HGET", _limits_key(each), "concurrency", read=int_or_zero) for each in old]
-    times = yield [_time(each) for each in old]
+    shares = yield [calls.command("HGET", each.limits, "concurrency", read=_number) for each in old]
+    times = yield [calls.server_ms(each.base) for each in old]
     running = yield [
-        calls.command("ZCOUNT", each.base + "running", at_ms, "+inf", read=int)
+        calls.command("ZCOUNT", each.running, at_ms, "+inf", read=int)
         for each, at_ms in zip(old, times, strict=True)
     ]
     if all(not share or runs <= share for runs, share in zip(running, shares, strict=True)):
         yield [configure(place, {"held": "", "held_until": ""})]
 
 
-def _time(place: Partition) -> Call[int]:
-    def read(answer: list[bytes]) -> int:
-        return int(answer[0]) * 1000 + int(answer[1]) // 1000
-
-    return calls.command("TIME", read=read, route=place.base)
-
-
-def int_or_zero(answer: bytes | None) -> int:
-    return int(answer or 0)
-
-
 def held_call(place: Partition) -> Call[int]:
     """Ask whether a partition is held."""
-    return calls.command("HGET", _limits_key(place), "held", read=int_or_zero)
+    return calls.command("HGET", place.limits, "held", read=_number)

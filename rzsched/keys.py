@@ -66,6 +66,35 @@ class Partition:
         return self.fixed[2]
 
     @property
+    def stats(self) -> str:
+        return self.fixed[3]
+
+    @property
+    def limits(self) -> str:
+        """Hash of what is said of starting jobs here: paused, concurrency, rate and what goes with them."""
+        return self.base + "limits"
+
+    @property
+    def running(self) -> str:
+        """Sorted set of running job -> the end of its lease, kept only where concurrency is limited."""
+        return self.base + "running"
+
+    @property
+    def holding(self) -> str:
+        """Hash of job -> the concurrency key of which it has a slot."""
+        return self.base + "holding"
+
+    def parked(self, key: str) -> str:
+        """Sorted set of the jobs that wait for a slot of a concurrency key -> when they were due."""
+        return f"{self.base}parked:{key}"
+
+    def idem(self, key: bytes) -> bytes:
+        return f"{self.base}idem:".encode() + key
+
+    def done(self, key: bytes) -> bytes:
+        return f"{self.base}done:".encode() + key
+
+    @property
     def crons(self) -> str:
         """Sorted set of schedule -> its next instant, endless for one that is paused or over."""
         return self.base + "crons"
@@ -77,6 +106,14 @@ class Partition:
 
     def cron(self, schedule_id: str) -> str:
         return f"{self.base}cron:{schedule_id}"
+
+    def history(self, schedule_id: str) -> str:
+        """Hash of instant -> what became of it, the last ten."""
+        return f"{self.base}history:{schedule_id}"
+
+    def held(self, schedule_id: str) -> str:
+        """List of the instants that wait for the end of the one before."""
+        return f"{self.base}held:{schedule_id}"
 
     def job(self, job_id: str) -> str:
         return f"{self.base}job:{job_id}"

@@ -117,8 +117,8 @@ _ORDER: dict[State, Callable[[ListedJob], Any]] = {
 
 
 def _on(place: Partition, *args: calls.Argument, read: Callable[[Any], Any]) -> Call[Any]:
-    """Make a plain command whose `keys` say, for a cluster, which partition it belongs to."""
-    return Call("", (place.fixed[0],), args, read)
+    """Make a plain command that goes where a partition is, whatever its arguments are."""
+    return calls.command(*args, read=read, route=place.base)
 
 
 def _records(place: Partition, ids: list[str]) -> Plan[list[dict[str, str]]]:
@@ -233,10 +233,10 @@ def _ready(place: Partition, count: int) -> Plan[list[ListedJob]]:
 
 def _parked(place: Partition, count: int) -> Plan[list[ListedJob]]:
     """Read who waits for a slot of a concurrency key; only keys whose slots are held have such jobs."""
-    (held,) = yield [_on(place, "HVALS", place.base + "holding", read=_texts)]
+    (held,) = yield [_on(place, "HVALS", place.holding, read=_texts)]
     ids: list[str] = []
     for key in sorted(set(held)):
-        ids += (yield [_on(place, "ZRANGE", f"{place.base}parked:{key}", 0, count - 1, read=_texts)])[0]
+        ids += (yield [_on(place, "ZRANGE", place.parked(key), 0, count - 1, read=_texts)])[0]
     records = yield from _records(place, ids)
     return [_job(place, job_id, State.PENDING, told) for job_id, told in zip(ids, records, strict=True) if told]
 

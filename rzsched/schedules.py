@@ -110,7 +110,7 @@ def put(space: Space, specs: Sequence[ScheduleSpec], owner: str = "",
     """Register schedules; give the last one's id. First instants follow from the server's time, not this host's."""
     wait = yield from wait_for(space, durability)
     yield from register(space, {spec.job.queue for spec in specs})
-    (now_ms,) = yield [calls.command("TIME", read=_time_ms, route=calls.ANYWHERE)]
+    (now_ms,) = yield [calls.server_ms()]
     # Where partitions are at several servers no script can see them all; see `_leave_elsewhere`.
     registry = "" if space.is_spread else keys.queues(space.settings.namespace)
     steps: list[Placed] = []
@@ -154,10 +154,6 @@ def declare(space: Space, owner: str, specs: Sequence[ScheduleSpec]) -> Plan[lis
     if stale:
         yield [cron_calls.unregister(place, each, owner) for place, each in stale]
     return [each for _, each in stale]
-
-
-def _time_ms(answer: Sequence[Any]) -> int:
-    return int(answer[0]) * 1000 + int(answer[1]) // 1000
 
 
 def _places(space: Space) -> Plan[list[Partition]]:
@@ -225,8 +221,8 @@ def _read(space: Space, every: Sequence[tuple[Partition, str]]) -> Plan[list[Cro
     for place, each in every:
         steps += [
             calls.command("HGETALL", place.cron(each), read=_table),
-            calls.command("HGETALL", place.base + "history:" + each, read=_table),
-            calls.command("LLEN", place.base + "held:" + each, read=int),
+            calls.command("HGETALL", place.history(each), read=_table),
+            calls.command("LLEN", place.held(each), read=int),
         ]
     answers = yield steps
     rows = zip(every, answers[::3], answers[1::3], answers[2::3], strict=True)
@@ -250,7 +246,7 @@ def resume_cron(space: Space, schedule_id: str) -> Plan[None]:
     status = "CHANGED"
     while status == "CHANGED":
         (found,) = yield from _read(space, [(place, schedule_id)])
-        (now_ms,) = yield [calls.command("TIME", read=_time_ms, route=calls.ANYWHERE)]
+        (now_ms,) = yield [calls.server_ms()]
         next_ms = found.timing.next_after(now_ms)
         (status,) = yield [cron_calls.resume(place, schedule_id, found.fingerprint, next_ms)]
     _there(schedule_id, status)
@@ -293,7 +289,7 @@ def backfill_cron(space: Space, schedule_id: str, start: datetime | float, end: 
     wait = yield from wait_for(space, durability)
     place = yield from _find(space, schedule_id)
     (found,) = yield from _read(space, [(place, schedule_id)])
-    (now_ms,) = yield [calls.command("TIME", read=_time_ms, route=calls.ANYWHERE)]
+    (now_ms,) = yield [calls.server_ms()]
     if end_ms > now_ms:
         raise ValueError("end must not be in the future: what is to come the schedule fires itself")
     instants = found.timing.instants(start_ms, end_ms, MOST_BACKFILL + 1)

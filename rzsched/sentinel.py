@@ -137,7 +137,7 @@ class _AsyncMasterConnection(redis.asyncio.sentinel.SentinelManagedConnection):
             await self.send_command("ROLE")
             _check_role(await self.read_response())
         except NoPermissionError:
-            pass
+            pass  # a user who may not ask takes the sentinel's word
         except BaseException:
             await self.disconnect(nowait=True)
             raise

@@ -42,9 +42,8 @@ class Sweeper:
             self._prune_at = now_s + PRUNE_EVERY_S
 
     async def _recover(self) -> None:
-        stats = self._place.fixed[3]
         lease_ms, held = await self._link.execute([
-            calls.command("HGET", stats, "lease_ms", read=lambda value: whole(value, DEFAULT_LEASE_MS)),
+            calls.command("HGET", self._place.stats, "lease_ms", read=lambda value: whole(value, DEFAULT_LEASE_MS)),
             growth.held_call(self._place),
         ])  # fmt: skip
         if held:

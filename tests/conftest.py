@@ -13,6 +13,7 @@ from typing import Protocol
 import pytest
 import redis
 
+from tests.cluster_servers import Cluster
 from tests.servers import KINDS, Server, ServerMissing, binary_of, die_with_parent, end_group
 
 ROOT = Path(__file__).parent.parent
@@ -146,3 +147,16 @@ def processes(tmp_path: Path) -> Iterator[StartProcess]:
 def run_python(processes: StartProcess) -> Callable[..., Process]:
     """Start `python -c code arguments…` from the repository's root."""
     return lambda code, *arguments: processes(sys.executable, "-c", code, *arguments)
+
+
+@pytest.fixture(scope="module")
+def cluster_nodes(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(server_kind, tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(cluster_nodes: Cluster) -> Cluster:
+    """Three masters, empty."""
+    cluster_nodes.flush()
+    return cluster_nodes

@@ -31,18 +31,6 @@ from tests.states import assert_one_place
 PARTITIONS = 6
 
 
-@pytest.fixture(scope="module")
-def servers(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(server_kind, tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def cluster(servers: Cluster) -> Cluster:
-    servers.flush()
-    return servers
-
-
 @pytest.fixture
 def fleet(cluster: Cluster) -> Iterator[Fleet]:
     with Fleet(cluster.url) as fleet:
