@@ -36,6 +36,7 @@ class Regaining:
         self._lanes = lanes
         self._regained = regained
         self._task: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
         self._trouble: Iterator[float] | None = None  # the waits between tries, from a failure to the next success
 
     @property
@@ -61,21 +62,31 @@ class Regaining:
 
     async def wait(self, lane: Lane) -> None:
         """Wait until nothing of a lane is lost, or nobody tries to regain it any more."""
-        while self._task is not None and not self._task.done() and any(post.lost for post in lane.posts):
-            await asyncio.wait({self._task}, timeout=0.1)
+        while self._task is not None and any(post.lost for post in lane.posts):
+            await self._news.wait()
 
     def cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+            self._task = None  # here too: a task that is cancelled before it began never comes to its end
+            self._tell()
 
     async def _regain(self, delays: Iterator[float]) -> None:
-        for delay in delays:
-            await asyncio.sleep(delay)
-            await asyncio.gather(*map(self._regain_lane, self._lost))
-            if not self._lost:
-                break
-        self._task = None
+        try:
+            for delay in delays:
+                await asyncio.sleep(delay)
+                await asyncio.gather(*map(self._regain_lane, self._lost))
+                if not self._lost:
+                    break
+        finally:
+            self._task = None
+            self._tell()
         self._regained()
+
+    def _tell(self) -> None:
+        """Wake who waits for a lane."""
+        self._news.set()
+        self._news = asyncio.Event()
 
     async def _regain_lane(self, lane: Lane) -> None:
         # A round trip still under way may yet bring jobs: then they are known, and must not be handed back. No other
@@ -95,4 +106,5 @@ class Regaining:
             return
         for post in lane.posts:
             post.lost, post.hot = False, True
+        self._tell()
         self._regained()
