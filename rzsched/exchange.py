@@ -37,7 +37,6 @@ from rzsched.scripts import script
 
 LEAST_VERSION = (6, 2)
 PARCEL_BYTES = 1 << 15
-pack_command: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 TRANSPORT = (redis.ConnectionError, redis.TimeoutError, OSError, EOFError)
 """What redis-py and asyncio raise when the way to the server is at fault."""
 FOREIGN = (redis.RedisError, OSError, EOFError)
@@ -48,6 +47,18 @@ _PASSING = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
 _PASSING_STARTS = ("UNBLOCKED ", "BUSY ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ")
 _PASSING_SIGNS = ("-READONLY ", "-MASTERDOWN ", "-LOADING ", "-MISCONF ", "-NOREPLICAS ")
 _NO_AUTH = ("NOAUTH", "WRONGPASS", "invalid username-password", "invalid password", "Authentication required")
+
+
+_pack: Callable[[tuple[Argument, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+
+
+def pack_command(words: tuple[Argument, ...]) -> bytes:
+    """Pack a command as it travels.
+
+    Numbers are spelled here: hiredis (up to 3.5) lets a signal's handler run while it spells one, and brings the
+    process down where that raises, as Ctrl-C does.
+    """
+    return _pack(tuple([str(word) if type(word) is int else word for word in words]))
 
 
 class Write(NamedTuple):

@@ -6,7 +6,9 @@ from typing import Any
 
 import redis
 import redis.asyncio
+from redis._parsers import Encoder
 from redis.backoff import NoBackoff
+from redis.connection import PythonRespSerializer
 from redis.retry import Retry
 
 from rzsched import embedded, sentinel
@@ -49,6 +51,9 @@ _ANSWER_FORM = {"protocol": 2, "decode_responses": False}
 """What the readers of answers rely on: no option in a URL may change it."""
 
 
+_PIECE_BYTES = 6000
+
+
 def make_pool(url: str, settings: LinkSettings) -> Any:
     """Make a pool of blocking connections to what a URL names."""
     arguments = _pool_arguments(url, settings, {})
@@ -56,7 +61,10 @@ def make_pool(url: str, settings: LinkSettings) -> Any:
         pool: Any = sentinel.master_pool(url, arguments)
     else:
         pool = redis.ConnectionPool.from_url(embedded.resolve(url), **arguments)
-    pool.connection_kwargs.update(_ANSWER_FORM)
+    # For a handshake with a number in it: see `exchange.pack_command`.
+    encoder = Encoder("utf-8", "strict", decode_responses=False)  # type: ignore[no-untyped-call]
+    packer = PythonRespSerializer(_PIECE_BYTES, encoder.encode)
+    pool.connection_kwargs.update(_ANSWER_FORM, command_packer=packer)
     return pool
 
 

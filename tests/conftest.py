@@ -60,6 +60,9 @@ class OwnServer(Protocol):
     def __call__(self, *extra_args: str, kind: str | None = None, password: str | None = None) -> Server: ...
 
 
+PYTHON = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1"}
+
+
 class StartProcess(Protocol):
     def __call__(self, *command: str, env: dict[str, str] | None = None, cwd: Path = ROOT) -> Process: ...
 
@@ -128,7 +131,7 @@ def processes(tmp_path: Path) -> Iterator[StartProcess]:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=cwd,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **(env or {})},
+                env={**os.environ, **PYTHON, **(env or {})},
                 start_new_session=True,
                 preexec_fn=die_with_parent(),
             )
