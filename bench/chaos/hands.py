@@ -61,11 +61,12 @@ class Hands:
             heal = self._at_process(fault.kind, slot)
         else:
             heal = self._at_server(fault.kind)
+        done = time.monotonic()  # later than it began: this process too waits for a core now and then
 
         def end() -> None:
             heal()
             kills = fault.kind.startswith("kill_") and fault.kind != "kill_server"
-            ended = began if kills and fault.kind != "kill_supervisor" else time.monotonic()
+            ended = done if kills and fault.kind != "kill_supervisor" else time.monotonic()
             if fault.kind == "swallow_bytes":
                 ended += HALF_OPEN_S
             elif fault.kind == "stop_server" and self._servers.copies:
