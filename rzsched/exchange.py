@@ -81,8 +81,6 @@ def settle_ids(step: Step) -> Step:
     """Make the ids that a step still lacks, so that it stays the same one however often it is sent."""
     if isinstance(step, Durably):
         return Durably(step.partition, settle_ids(step.step), step.wait)  # type: ignore[arg-type]
-    if isinstance(step, Durably):
-        return Durably(step.partition, settle_ids(step.step), step.wait)
     return enqueue(step.partition, step.jobs) if isinstance(step, Write) else step
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.chaos.books import Happening
 from bench.chaos.plan import Fault
-from bench.chaos.processes import Slot, await_end
+from bench.chaos.processes import STOP_TIMEOUT_S, Slot, has_ended
 from bench.chaos.proxy import Proxy
 from bench.chaos.servers import LITTLE_MEMORY, Servers, destroy_groups, on_each
 
@@ -22,6 +22,10 @@ HALF_OPEN_S = 1.0
 TOLD_S = 2.0
 """A primary that was replaced while it was frozen takes writes until it hears of that, and they are lost."""
 STEPS_S = (3600.0, -3600.0, 0.0, 300.0, -120.0)
+
+
+class NotYet(Exception):
+    """Say that a fault can't be healed yet: the process it hit is still ending. Others are healed meanwhile."""
 
 
 def nothing() -> None:
@@ -44,12 +48,15 @@ class Hands:
         self._clock = clock
         self._steps = 0
         self.happened: list[Happening] = []
+        self._ending: set[str] = set()
         self.complaints: list[str] = []
         """What no process may do: end by itself, or with an error."""
 
     def do(self, fault: Fault) -> Heal:
         """Begin a fault; give what ends it and writes down that it happened."""
         slot = self._slots.get(fault.target)
+        if fault.target in self._ending:
+            return nothing  # it takes longer than planned, as where the server is away
         if slot is not None and not slot.is_up:
             self.complaints.append(f"{slot.name} had ended by itself")
             slot.start()
@@ -83,12 +90,17 @@ class Hands:
             return self._kill_supervisor(slot)
         if kind in {"restart_worker", "restart_supervisor"}:
             slot.terminate()
-            return lambda: self._restart(slot)
+            told_at = time.monotonic()
+            self._ending.add(slot.name)
+            return lambda: self._restart(slot, told_at)
         os.kill(slot.pid, signal.SIGSTOP)
         return lambda: os.kill(slot.pid, signal.SIGCONT)
 
-    def _restart(self, slot: Slot) -> None:
-        code = slot.wait()
+    def _restart(self, slot: Slot, told_at: float) -> None:
+        if slot.is_up and time.monotonic() < told_at + STOP_TIMEOUT_S:
+            raise NotYet
+        code = slot.wait(0.0)
+        self._ending.remove(slot.name)
         if code:
             self.complaints.append(f"{slot.name} ended with {code} when it was told to")
         slot.start()
@@ -97,14 +109,18 @@ class Hands:
         """Kill the parent alone: its children must notice, and end by themselves."""
         orphans = slot.children
         slot.kill()
+        killed_at = time.monotonic()
 
         def heal() -> None:
-            slot.start()
-            for pid in orphans:
-                if not await_end(pid, CHILD_END_S):
-                    self.complaints.append(f"a child of {slot.name} goes on without its parent")
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
+            if not slot.is_up:
+                slot.start()
+            left = [pid for pid in orphans if not has_ended(pid)]
+            if left and time.monotonic() < killed_at + CHILD_END_S:
+                raise NotYet
+            for pid in left:
+                self.complaints.append(f"a child of {slot.name} goes on without its parent")
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
         return heal
 

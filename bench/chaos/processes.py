@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -63,11 +62,11 @@ class Slot:
         assert self._process is not None
         self._process.terminate()
 
-    def wait(self) -> int:
-        """Wait until it has ended as it was told to; give its exit code."""
+    def wait(self, limit_s: float = STOP_TIMEOUT_S) -> int:
+        """Wait until it has ended as it was told to; give its exit code. It is killed after `limit_s` seconds."""
         assert self._process is not None
         try:
-            code = self._process.wait(STOP_TIMEOUT_S)
+            code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
             self.kill()
             code = -signal.SIGKILL
@@ -95,14 +94,9 @@ def is_child(pid: int, parent: int) -> bool:
     return words[0] != "Z" and int(words[1]) == parent
 
 
-def await_end(pid: int, limit_s: float) -> bool:
-    """Wait for a process that is not our child; say whether it has ended."""
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        try:
-            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.05)
-    return False
+def has_ended(pid: int) -> bool:
+    """Say whether a process that is not our child has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True

@@ -13,7 +13,7 @@ from typing import Any
 from bench import ledger
 from bench.chaos.books import Books, read_runs
 from bench.chaos.copies import ClusterServers
-from bench.chaos.hands import Hands, Heal
+from bench.chaos.hands import Hands, Heal, NotYet
 from bench.chaos.plan import KINDS, LEASE_S, WITH_COPIES, Fault, plan
 from bench.chaos.processes import Slot
 from bench.chaos.producer import OTHER_QUEUE, QUEUE
@@ -32,6 +32,7 @@ MOST_AT_ONCE = 16
 PRODUCERS = ("producer", "producer", "async_producer")
 CALM_TIMEOUT_S = 90.0
 UP_TIMEOUT_S = 60.0
+AGAIN_S = 0.1
 SCHEDULES = {"each-second": 1000, "each-third": 3000}
 
 
@@ -194,7 +195,10 @@ def do_faults(faults: list[Fault], hands: Hands, seconds: float) -> None:
         at_s, number, fault, heal = heapq.heappop(agenda)
         time.sleep(max(0.0, begin + at_s - time.monotonic()))
         if heal is not None:
-            heal()
+            try:
+                heal()
+            except NotYet:
+                heapq.heappush(agenda, (at_s + AGAIN_S, number, fault, heal))
             continue
         print(f"[{time.monotonic() - begin:6.1f}s] {fault.kind} {fault.target} {fault.for_s:g} s", file=sys.stderr)
         heapq.heappush(agenda, (fault.at_s + fault.for_s, number, fault, hands.do(fault)))
