@@ -67,7 +67,7 @@ class BlockingReader:
             connection = self._connection
             self._done.clear()
             await connection.send_command(*command)
-            reply = await connection.read_response(timeout=BLOCK_S + GRACE_S)
+            reply = await _answer(connection)
         except ResponseError as error:
             if str(error).startswith("NOGROUP"):
                 raise GroupsGone from None
@@ -117,6 +117,19 @@ class BlockingReader:
         with contextlib.suppress(RzschedError):  # the server is away, and the read with it
             await self.unblock()
         await self._drop()
+
+
+async def _answer(connection: Any) -> Any:
+    """Wait for the reply to a blocking read: None where nothing came. Raises TimeoutError where the server is silent.
+
+    redis-py gives None for both. After silence the reply is still to come, and the next read would take it for its own.
+    """
+    loop, limit_s = asyncio.get_running_loop(), BLOCK_S + GRACE_S
+    began = loop.time()
+    reply = await connection.read_response(timeout=limit_s)
+    if reply is None and loop.time() - began > 0.99 * limit_s:
+        raise TimeoutError(f"no answer in {limit_s:g} s")
+    return reply
 
 
 def _delivery(place: Partition, stream: str, entries: list[Any]) -> Delivery:
