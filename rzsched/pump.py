@@ -10,6 +10,7 @@ In a cluster each partition has round trips of its own, so that a node which is 
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -277,15 +278,22 @@ class Pump:
     async def leave(self, limit_s: float) -> None:
         """Settle what is left and hand back all that is pending here; without a server, for `limit_s` seconds."""
         self._regaining.cancel()
+        try:
+            # A server that stands still would keep each try waiting for as long as an answer may take.
+            async with asyncio.timeout(limit_s):
+                await self._leave_all()
+        except TimeoutError:
+            _log.error("left without the server: other workers recover this one's jobs when their leases end")
+
+    async def _leave_all(self) -> None:
         left = list(self._lanes.values())
-        for delay in backoff_delays(limit_s):
+        delays = backoff_delays(math.inf)
+        while left:
             await asyncio.gather(*self._in_flight, return_exceptions=True)
             stays = await asyncio.gather(*map(self._leave, left))
             left = [lane for lane, stay in zip(left, stays, strict=True) if stay]
-            if not left:
-                return
-            await asyncio.sleep(delay)
-        _log.error("left without the server: other workers recover this one's jobs when their leases end")
+            if left:
+                await asyncio.sleep(next(delays))
 
     async def _leave(self, lane: Lane) -> bool:
         """Leave the partitions of a lane; say whether that failed."""

@@ -93,10 +93,13 @@ class Scheduler:
         self._troubles = Troubles(_log, "scheduler")
         self._has_served = False
         self._watch = Watch(settings.idle_s + BREAK_S)
+        self._rearranging: asyncio.Task[None] | None = None
 
     def stop(self) -> None:
         self._stopping.set()
         self._regroup.set()
+        if self._rearranging is not None:
+            self._rearranging.cancel()  # it may wait for a server that stands still
 
     async def run(self) -> None:
         """Serve until `stop`; a server that is away is waited for, and said so once.
@@ -108,7 +111,7 @@ class Scheduler:
         try:
             while not self._stopping.is_set():
                 try:
-                    await self._rearrange()
+                    await self._rearrange_unless_stopped()
                     delays = backoff_delays(float("inf"))
                     pause = self._settings.lease_s / 3
                     self._has_served = True
@@ -121,7 +124,11 @@ class Scheduler:
                 await self._sleep(pause)
         finally:
             await end_tasks([listening])
-            await self._leave()
+            # A server that stands still must not keep the process: what a scheduler holds runs out by itself.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._settings.lease_s):
+                    await self._leave()
+            await self._link.aclose()
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until it is time, another scheduler has left, or this one shall stop."""
@@ -130,6 +137,15 @@ class Scheduler:
         self._regroup.clear()
 
     # ---- which partitions are mine
+
+    async def _rearrange_unless_stopped(self) -> None:
+        self._rearranging = asyncio.create_task(self._rearrange())
+        try:
+            await asyncio.wait({self._rearranging})
+        finally:
+            self._rearranging.cancel()
+        if not self._rearranging.cancelled():
+            self._rearranging.result()
 
     async def _rearrange(self) -> None:
         attendance: Attendance
@@ -181,7 +197,6 @@ class Scheduler:
                 calls.attend(registry, self.id),
                 calls.publish(self._regroup_channel, self.id),
             ])  # fmt: skip
-        await self._link.aclose()
 
     # ---- what is due
 

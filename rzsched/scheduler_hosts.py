@@ -42,11 +42,15 @@ class SchedulerThread:
     def start(self) -> None:
         self._thread.start()
 
-    def close(self) -> None:
+    def stop(self) -> None:
+        """Have it end, without waiting for that."""
         self._ready.wait()
         if self._loop is not None and self._scheduler is not None and self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # the loop may just have ended by itself
                 self._loop.call_soon_threadsafe(self._scheduler.stop)
+
+    def close(self) -> None:
+        self.stop()
         self._thread.join(timeout=10)
 
 
