@@ -34,6 +34,8 @@ from rzsched.reporter import Reporter
 from rzsched.scheduler_hosts import SchedulerThread
 
 _log = logging.getLogger("rzsched.worker")
+OLD_CLAIM = 1 / 3
+"""A claim that took that share of a lease is renewed at once."""
 CANCELLED_HANDLERS_S = 1.0
 SWITCH_S = 0.001
 """How long a busy loop may keep the interpreter from the threads that renew leases and move due jobs: by default 5 ms,
@@ -87,6 +89,8 @@ class Worker:
     def _begin(self, place: Partition, claimed: list[calls.Claimed], sent: float) -> None:
         if not self._pump.closing:
             self._crew.begin(place, claimed, sent)
+            if time.monotonic() - sent > self.settings.lease_s * OLD_CLAIM:
+                self._keeper.renew_soon()  # for this worker a lease runs from when it was asked for
             return
         for one in claimed:  # a claim that was under way when the worker was told to stop
             self._pump.settle(place, ("RELEASED", one.id, one.fence, one.entry, "", "0", ""))
@@ -162,6 +166,8 @@ class Worker:
                   self.settings.concurrency)
         try:
             await self._pump.run()
+            if scheduler is not None:
+                scheduler.stop()
             await self._pump.reads.close()
             await self._drain()
         finally:

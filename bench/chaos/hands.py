@@ -21,6 +21,8 @@ HALF_OPEN_S = 1.0
 """Whoever waits for an answer that was swallowed notices that much later."""
 TOLD_S = 2.0
 """A primary that was replaced while it was frozen takes writes until it hears of that, and they are lost."""
+CLAIMED_S = 0.5
+"""A claim that a server answers when it goes on was asked for before: little of its lease may be left."""
 STEPS_S = (3600.0, -3600.0, 0.0, 300.0, -120.0)
 
 
@@ -76,8 +78,8 @@ class Hands:
             ended = done if kills and fault.kind != "kill_supervisor" else time.monotonic()
             if fault.kind == "swallow_bytes":
                 ended += HALF_OPEN_S
-            elif fault.kind == "stop_server" and self._servers.copies:
-                ended += TOLD_S
+            elif fault.kind == "stop_server":
+                ended += TOLD_S if self._servers.copies else CLAIMED_S
             self.happened.append(Happening(fault.kind, began, ended, pids))
 
         return end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -9,10 +11,14 @@ from typing import Any
 
 import pytest
 
-from rzsched import Client
+from rzsched import Client, calls, keys, reader
 from rzsched.aio import AsyncClient
 from rzsched.config import ClientSettings
+from rzsched.connect import LinkSettings
+from rzsched.errors import ConnectionFailed
+from rzsched.links import async_link
 from rzsched.scripts import script
+from tests.conftest import OwnServer
 from tests.fleet import Fleet, until
 from tests.producer import Front, port_of
 from tests.wire import ANSWERS, REQUESTS, Wire
@@ -124,3 +130,46 @@ def test_a_worker_claims_nothing_until_it_has_renewed(redis_url: str, raw: Any) 
         started_at = fleet.client.get_job_status(job).started_at
         assert started_at is not None and started_at.timestamp() >= healed_at - 0.001
         fleet.check()
+
+
+def test_a_worker_told_to_end_ends_though_the_server_stands_still(own_server: OwnServer) -> None:
+    """Each try to say farewell waits for an answer: all of them together have as long as a lease, 5 s at most."""
+    server = own_server()
+    with Fleet(server.url) as fleet:
+        worker = fleet.worker("--lease", "2")
+        fleet.client.wait(fleet.client.schedule_job("record"), GOES_ON_S)
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            worker.terminate()
+            assert worker.wait(timeout=20) == 0
+            took = time.monotonic() - began
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        assert took < 14
+        assert "left without the server" in worker.output()
+
+
+async def test_a_blocking_read_never_takes_the_answer_to_the_one_before(own_server: OwnServer,
+                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "BLOCK_S", 0.2)
+    monkeypatch.setattr(reader, "GRACE_S", 0.3)
+    server = own_server()
+    link = async_link(server.url, LinkSettings())
+    one, other = (keys.partition("rz", name, 0) for name in ("one", "other"))
+    await link.execute([calls.join(place, 3.0, {}) for place in (one, other)])
+    reading = reader.BlockingReader(link, "w")
+    assert await reading.read([one, other]) == []
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        with pytest.raises(ConnectionFailed, match="no answer"):
+            await reading.read([one, other])
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+    with Client(server.url) as client:
+        client.schedule_job("t", queue="one")
+        client.schedule_job("t", queue="other")
+    (delivery,) = await reading.read([other])
+    assert delivery.place == other
+    await reading.close()
+    await link.aclose()
