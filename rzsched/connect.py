@@ -13,6 +13,7 @@ from typing import Any
 
 from rzsched import sentinel
 from rzsched.calls import Argument
+from rzsched.copies import Copies, address_of
 from rzsched.exchange import FITNESS_QUESTIONS, FOREIGN, IN_BAND, Exchange, Step, check_fitness
 from rzsched.patience import Persistence, Sight, backoff_delays
 from rzsched.pools import LinkSettings, make_async_pool, make_pool
@@ -41,6 +42,7 @@ class SyncLink:
         self._pool: Any = None
         self._fit = not settings.check_fitness
         self._sight = Sight(url)
+        self._copies = Copies(self._url)
         self.epoch = 0
 
     @property
@@ -130,6 +132,9 @@ class SyncLink:
     def _receive(self, connection: Any, exchange: Exchange, asked: list[int | None]) -> None:
         for index in asked:
             exchange.take(index, self._read(connection))
+        if exchange.is_waited:
+            seen = address_of(connection), exchange.attached
+            exchange.vouch(self._copies.lack(*seen) if self._copies.note(*seen) else "")
 
     def _read(self, connection: Any) -> Any:
         try:
@@ -164,6 +169,7 @@ class AsyncLink:
         self._listener_pool: Any = None
         self._fit = not settings.check_fitness
         self._sight = Sight(url)
+        self._copies = Copies(self._url)
         self.epoch = 0
 
     async def pool(self) -> Any:
@@ -262,6 +268,9 @@ class AsyncLink:
             await connection.send_packed_command([parcel], check_health=False)
         for index in asked:
             exchange.take(index, await self._read(connection))
+        if exchange.is_waited:
+            seen = address_of(connection), exchange.attached
+            exchange.vouch(await asyncio.to_thread(self._copies.lack, *seen) if self._copies.note(*seen) else "")
 
     async def _read(self, connection: Any) -> Any:
         try:

@@ -19,8 +19,8 @@ from rzsched.errors import one_line
 from rzsched.keys import Partition
 
 S = TypeVar("S")
-MARK, WAIT = -1, -2
-"""Where the replies of the mark and the wait belong; calls have indexes from 0."""
+MARK, WAIT, ROLE = -1, -2, -3
+"""Where the replies of the mark, the wait and the question behind it belong; calls have indexes from 0."""
 WAITS = "waits"
 """The mark: a counter in the partition's stats, of the waits there."""
 
@@ -105,12 +105,19 @@ class Barrier:
         """Say whether any call of the exchange is durable."""
         return self._wait is not None
 
+    @property
+    def asks_role(self) -> bool:
+        """Say whether it matters who follows the server by now; see `copies`."""
+        return self._wait is not None and self._wait.by == "WAIT"
+
     def lines(self, calls: list[int]) -> Iterator[tuple[int, tuple[Argument, ...]]]:
         """Give the mark and the wait behind these calls, none where none of them is durable."""
         first = next((index for index in calls if index in self._partitions), None)
         if first is not None and self._wait is not None:
             yield MARK, ("HINCRBY", self._partitions[first].stats, WAITS, 1)
             yield WAIT, self._wait.command()
+            if self.asks_role:
+                yield ROLE, ("ROLE",)
 
     def hold(self, index: int, answer: Any) -> bool:
         """Keep the answer of a call until the wait is met; False for a call that needs none."""
@@ -128,10 +135,10 @@ class Barrier:
         refused = isinstance(reply, Exception)
         self._lacking = f"the server refused to write: {one_line(str(reply), 120)}" if refused else ""
 
-    def met(self, reply: Any) -> dict[int, Kept]:
-        """Settle what ran, by the wait's reply."""
+    def met(self, reply: Any, lack: str = "") -> dict[int, Kept]:
+        """Settle what ran, by the wait's reply, and what is lacking besides."""
         assert self._wait is not None
-        lack = self._lacking or self._wait.lack(reply)
+        lack = self._lacking or self._wait.lack(reply) or lack
         settled = {index: Kept(answer, lack) for index, answer in self.answers.items()}
         self.answers.clear()
         return settled

@@ -29,7 +29,8 @@ from redis.exceptions import (
 )
 
 from rzsched.calls import Argument, Call, Enqueue, enqueue
-from rzsched.durability import MARK, Barrier, Durably, Kept
+from rzsched.copies import Attached, attached
+from rzsched.durability import MARK, ROLE, Barrier, Durably, Kept
 from rzsched.errors import ConnectionFailed, RzschedError, ServerUnsuitable, one_line
 from rzsched.job import Prepared
 from rzsched.keys import Partition
@@ -190,6 +191,10 @@ class Exchange:
         self.refusal: Exception | None = None
         """Why calls did not run at the last try."""
         self.sent = False
+        self.is_waited = False
+        """Whether what ran waits for `vouch` alone, and may be judged by `attached`: who follows the server."""
+        self.attached: Attached | None = None
+        self._waited: Any = None
         # Behind a script that turns out not to be there a whole wait would be in vain.
         self.wants_scripts = self._barrier.stands
         self.redirects: dict[int, AskError] = {}
@@ -210,7 +215,7 @@ class Exchange:
 
     def begin(self) -> None:
         """Prepare for one try at the server."""
-        self.refusal, self.sent = None, False
+        self.refusal, self.sent, self.is_waited = None, False, False
         self._barrier.begin()
         self.redirects.clear()
 
@@ -272,12 +277,21 @@ class Exchange:
         """Settle the durable calls that ran; where the server could not wait out, they are open as before."""
         if sign == MARK:
             self._barrier.marked(reply)
+        elif sign == ROLE:
+            self.is_waited, self.attached = not self.refused, attached(reply)
         elif isinstance(reply, Exception) and is_passing(reply):
             self.refusal = reply
             self._drop_held(reply)
         else:
-            for index, kept in self._barrier.met(reply).items():
-                self._settle(index, kept)
+            self._waited = reply
+            if not self._barrier.asks_role:
+                self.vouch("")
+
+    def vouch(self, lack: str) -> None:
+        """Settle what waited, with what it lacks in spite of the wait."""
+        self.is_waited = False
+        for index, kept in self._barrier.met(self._waited, lack).items():
+            self._settle(index, kept)
 
     def _drop_held(self, error: Exception) -> None:
         """Settle what ran and may not run twice without its wait; the rest runs again, with one."""

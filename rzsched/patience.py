@@ -16,6 +16,7 @@ LOOK_S = 1.0
 """How often a link in use asks its sentinels where the master is.
 
 What is written meanwhile to a master that was replaced while it lived is lost, unless min-replicas-to-write forbids it.
+A call that is `replicated` notices (see `copies`).
 """
 SLOW_S = 0.5
 SLOW_LOOK_S = 10.0

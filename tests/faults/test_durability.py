@@ -168,6 +168,28 @@ async def test_no_replica_or_a_dead_one_raises_with_the_job(connect: Connect, ow
     assert all([there(master, job_id) for job_id in error.job_ids])
 
 
+async def test_a_master_that_was_replaced_vouches_for_nothing(connect: Connect, own_server: OwnServer) -> None:
+    """It stood still while a replica was promoted, and the other replica still follows it and acknowledges."""
+    master = own_server(*MASTER)
+    follower, promoted = replica_of(own_server, master), replica_of(own_server, master)
+    client = connect(master.url, durability="replicated", settings=SHORT)
+    await client.schedule_job("t")
+    with raw(promoted) as link:
+        link.replicaof("NO", "ONE")
+        for _ in range(2):  # it is not forgotten
+            error = await refusal(client.schedule_job("t"))
+            assert isinstance(error, NotDurable)
+            assert "taken over" in str(error)
+            assert there(master, error.job_id) and not there(promoted, error.job_id)
+        link.replicaof("127.0.0.1", master.port)
+        until(lambda: link.info("replication")["master_link_status"] == "up", "the replica's sync")
+    await client.schedule_job("t")
+    promoted.kill()
+    await client.schedule_job("t")
+    follower.kill()
+    assert "0 of 1 replicas" in str(await refusal(client.schedule_job("t")))
+
+
 async def test_a_lost_answer_is_asked_for_again_with_its_wait(connect: Connect, pair: Pair) -> None:
     master, replica = pair()
     with Front(master.port) as front:

@@ -5,7 +5,7 @@ from redis.exceptions import NoScriptError, OutOfMemoryError, ResponseError
 
 from rzsched import calls, keys
 from rzsched.calls import Call
-from rzsched.durability import MARK, WAIT, Durably, Kept, Wait, fsyncs_always
+from rzsched.durability import MARK, ROLE, WAIT, Durably, Kept, Wait, fsyncs_always
 from rzsched.errors import ConnectionFailed, NotDurable, ServerUnsuitable
 from rzsched.exchange import Exchange
 
@@ -13,6 +13,7 @@ PLACE = keys.partition("rz", "q", 0)
 REPLICATED, FSYNC, ALWAYS = Wait("WAIT", 1, 500), Wait("WAITAOF", 0, 500), Wait("CONFIG", 0, 500)
 CONFIG = [b"appendonly", b"yes", b"appendfsync", b"always", b"no-appendfsync-on-rewrite", b"no"]
 UNBLOCKED = ResponseError("UNBLOCKED force unblock, instance state changed (master -> replica?)")
+MASTER = [b"master", 17, [[b"127.0.0.1", b"7001", b"17"], [b"127.0.0.1", b"7002", b"11"]]]
 GONE = ConnectionError("gone")
 
 
@@ -32,22 +33,45 @@ def sent(made: Exchange) -> list[int | None]:
 
 
 def answer(made: Exchange, *replies: object) -> None:
-    for index, reply in zip(sent(made), replies, strict=True):
+    asked = sent(made)
+    told = [*replies, MASTER] if ROLE in asked else replies
+    for index, reply in zip(asked, told, strict=True):
         made.take(index, reply)
+    if made.is_waited:
+        made.vouch("")
+
+
+def waited(made: Exchange, count: int) -> None:
+    made.take(WAIT, count)
+    made.take(ROLE, MASTER)
+    made.vouch("")
 
 
 def test_the_mark_and_the_wait_travel_behind_the_calls() -> None:
     made = Exchange([step(), Durably(PLACE, step(), REPLICATED), Durably(PLACE, step(), REPLICATED)], "here")
     made.begin()
-    assert sent(made) == [0, 1, 2, MARK, WAIT]
+    assert sent(made) == [0, 1, 2, MARK, WAIT, ROLE]
     made.take(0, b"plain")
     made.take(1, b"one")
     assert made.outcomes[:2] == ["plain", None], "a call that waits is not settled before its wait"
     made.take(2, b"two")
     made.take(MARK, 7)
     made.take(WAIT, 1)
+    assert not made.done, "nor before it is known who follows"
+    made.take(ROLE, MASTER)
+    assert made.attached == frozenset({("127.0.0.1", 7001), ("127.0.0.1", 7002)})
+    made.vouch("")
     assert made.done
     assert made.outcomes == ["plain", Kept("one", ""), Kept("two", "")]
+
+
+def test_what_is_said_against_a_met_wait_counts() -> None:
+    made = exchange(step())
+    for index, reply in zip(sent(made), (b"x", 1, 1, ResponseError("unknown command")), strict=True):
+        made.take(index, reply)
+    assert made.attached is None
+    made.vouch("another has taken over")
+    assert made.outcomes == [Kept("x", "another has taken over")]
 
 
 def test_nothing_waits_where_nothing_is_durable() -> None:
@@ -89,21 +113,21 @@ def test_a_wait_cut_off_by_a_demotion_is_sent_again_with_its_write() -> None:
     assert made.refusal is UNBLOCKED
     assert "cut off" in made.outcomes[1].lack, "it ran, and may not run twice"
     made.begin()
-    assert sent(made) == [0, MARK, WAIT]
+    assert sent(made) == [0, MARK, WAIT, ROLE]
     made.take(0, b"again")
     made.take(MARK, 2)
-    made.take(WAIT, 1)
+    waited(made, 1)
     assert made.outcomes[0] == Kept("again", "")
 
 
 def test_a_lost_answer_of_the_wait_leaves_the_write_open() -> None:
     made = exchange(step())
-    assert sent(made) == [0, MARK, WAIT]
+    assert sent(made) == [0, MARK, WAIT, ROLE]
     made.take(0, b"x")
     made.lost(GONE)
     assert not made.done
     made.begin()
-    assert sent(made) == [0, MARK, WAIT]
+    assert sent(made) == [0, MARK, WAIT, ROLE]
     made.lost(GONE)
     made.give_up(GONE)
     assert made.outcomes[0].answer == "x", "what it made once is still known"
@@ -126,16 +150,16 @@ def test_a_script_that_is_not_there_is_loaded_first_and_covered_by_its_own_wait(
     script = calls.inspect(PLACE, "q.0.x")
     made = Exchange([Durably(PLACE, script, REPLICATED)], "here")
     made.begin()
-    assert sent(made) == [None, 0, MARK, WAIT]
+    assert sent(made) == [None, 0, MARK, WAIT, ROLE]
     made.take(None, b"sha")
     made.take(0, NoScriptError("no"))
     made.take(MARK, 1)
-    made.take(WAIT, 1)
+    waited(made, 1)
     assert not made.done
-    assert sent(made) == [None, 0, MARK, WAIT]
+    assert sent(made) == [None, 0, MARK, WAIT, ROLE]
     made.take(0, [b"NOT_FOUND"])
     made.take(MARK, 1)
-    made.take(WAIT, 0)
+    waited(made, 0)
     assert "0 of 1" in made.outcomes[0].lack
 
 

@@ -18,7 +18,7 @@ LAYERS = [
     {"job", "sentinel"},
     {"pools"},
     {"calls"},
-    {"answers", "durability", "cron_calls", "cron_answers", "layout"},
+    {"answers", "copies", "durability", "cron_calls", "cron_answers", "layout"},
     {"exchange"},
     {"space", "patience", "members", "topology"},
     {"keeping", "connect"},
