@@ -19,6 +19,7 @@ from rzsched.exchange import TRANSPORT, translate
 from rzsched.job import JobStatus, State
 from rzsched.keys import Partition
 from rzsched.links import AnySyncLink, sync_link
+from rzsched.patience import pause
 from rzsched.space import Plan, Space
 
 P = ParamSpec("P")
@@ -116,7 +117,7 @@ class Client:
             try:
                 self._listen(place, job_id, min(deadline, now + WATCH_S))
             except TRANSPORT:
-                time.sleep(BROKEN_S)  # the next look finds out whether the server is still there
+                pause(BROKEN_S)  # the next look finds out whether the server is still there
             except redis.RedisError as error:
                 raise translate(error, self._link.where) from None
         return outcome(self.get_job_status(job_id))

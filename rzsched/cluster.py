@@ -11,7 +11,6 @@ all are at the new node, the old one says ASK or TRYAGAIN and the new one TRYAGA
 """
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,7 @@ from rzsched.calls import Argument
 from rzsched.connect import AsyncLink, LinkSettings, SyncLink, raise_first
 from rzsched.errors import ConnectionFailed, RzschedError, ServerUnsuitable
 from rzsched.exchange import FOREIGN, CredentialsRefused, Exchange, Step, translate
+from rzsched.patience import pause
 from rzsched.rounds import Parcel, Rounds
 from rzsched.topology import Address, Topology, slots_call
 from rzsched.urls import cluster_addresses, describe_url, node_url
@@ -92,7 +92,7 @@ class SyncClusterLink(_Cluster):
                 self._run(rounds)
             delay = rounds.delay() if error is None else rounds.unreached(error)
             if delay:
-                time.sleep(delay)
+                pause(delay)
         return rounds.outcomes
 
     def _run(self, rounds: Rounds) -> None:

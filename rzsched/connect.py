@@ -7,7 +7,6 @@ from an earlier epoch (a subscription, a blocking read) makes a new one.
 """
 
 import asyncio
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from rzsched import sentinel
 from rzsched.calls import Argument
 from rzsched.copies import Copies, address_of
 from rzsched.exchange import FITNESS_QUESTIONS, FOREIGN, IN_BAND, Exchange, Step, check_fitness
-from rzsched.patience import Persistence, Sight, backoff_delays
+from rzsched.patience import Persistence, Sight, backoff_delays, pause
 from rzsched.pools import LinkSettings, make_async_pool, make_pool
 from rzsched.urls import check_url, describe_url
 
@@ -67,7 +66,7 @@ class SyncLink:
             failure = self.attempt(exchange)
             delay = persistence.delay_after(exchange, failure)
             if delay is not None:
-                time.sleep(delay)
+                pause(delay)
         return exchange.outcomes
 
     def move_on(self) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import random
+import select
 import time
 from collections.abc import Iterator
 
@@ -20,6 +21,11 @@ A call that is `replicated` notices (see `copies`).
 """
 SLOW_S = 0.5
 SLOW_LOOK_S = 10.0
+
+
+def pause(seconds: float) -> None:
+    """Sleep. Not `time.sleep`: under libfaketime 0.9, which tests of clocks are made with, that fails (EINVAL)."""
+    select.select((), (), (), max(0.0, seconds))
 
 
 def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -> Iterator[float]:

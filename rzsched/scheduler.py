@@ -31,6 +31,7 @@ from rzsched.layout import read_registry
 from rzsched.links import async_link
 from rzsched.listening import Listener, listening
 from rzsched.members import new_member_id, share_of
+from rzsched.patience import pause
 from rzsched.sweeping import Notice, Sweeper
 from rzsched.troubles import Troubles
 
@@ -255,7 +256,7 @@ class Scheduler:
                 await post.wake.wait()
                 return
         if not is_cold and (left := due - time.monotonic() - ON_THE_WAY_S) > 0:
-            time.sleep(left)
+            pause(left)
 
     async def _listen(self) -> None:
         """Hear of jobs that are earlier than what a post waits for. What is missed while away, `idle_s` bounds."""
