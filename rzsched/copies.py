@@ -57,22 +57,26 @@ class Copies:
         """Ask those that are missing what they are; say what that means for a write, '' for nothing. It blocks."""
         if now is None:
             return ""
-        roles = {address: self._role(address) for address in self._known[server] - now}
-        if "master" in roles.values():
+        mine = self._ask(server).get("master_replid")
+        told = {address: self._ask(address) for address in self._known[server] - now}
+        # Who was promoted goes on from the history of the one it followed. A master that is not, and names another
+        # history, is the one that was replaced: by this server.
+        if mine and any((one.get("role"), one.get("master_replid2")) == ("master", mine) for one in told.values()):
             return TAKEN_OVER
         # A replica on its own may be promoted yet; one that is away can't be asked again and again.
-        self._known[server] = now | {address for address, role in roles.items() if role}
+        self._known[server] = now | {address for address, one in told.items() if one.get("role") == "slave"}
         return ""
 
-    def _role(self, address: Address) -> str:
+    def _ask(self, address: Address) -> dict[str, Any]:
+        """Ask a server for what it says of its replication; nothing where it can't be asked."""
         host, port = address
         options: dict[str, Any] = {"protocol": 2, "retry": Retry(NoBackoff(), 0), "socket_timeout": ASK_S,
                                    "socket_connect_timeout": ASK_S}  # fmt: skip
         with contextlib.closing(redis.Redis(host=host, port=port, **self._said(), **options)) as link:
             try:
-                return str(link.execute_command("ROLE")[0].decode())  # type: ignore[no-untyped-call]
+                return dict(link.info("replication"))
             except (redis.RedisError, OSError):
-                return ""
+                return {}
 
     def _said(self) -> dict[str, Any]:
         """Give what the URL says of all its servers: credentials and TLS."""

@@ -19,8 +19,9 @@ Heal = Callable[[], object]
 CHILD_END_S = 30.0
 HALF_OPEN_S = 1.0
 """Whoever waits for an answer that was swallowed notices that much later."""
-TOLD_S = 2.0
-"""A primary that was replaced while it was frozen takes writes until it hears of that, and they are lost."""
+TOLD_S = 4.0
+"""A primary that was frozen may be replaced when it is awake again: who saw it down goes on, which takes some 3 s. What
+it is told until everybody has left it, a second later, is lost."""
 CLAIMED_S = 0.5
 """A claim that a server answers when it goes on was asked for before: little of its lease may be left."""
 STEPS_S = (3600.0, -3600.0, 0.0, 300.0, -120.0)

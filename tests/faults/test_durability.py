@@ -181,6 +181,8 @@ async def test_a_master_that_was_replaced_vouches_for_nothing(connect: Connect, 
             assert isinstance(error, NotDurable)
             assert "taken over" in str(error)
             assert there(master, error.job_id) and not there(promoted, error.job_id)
+        other = connect(promoted.url, durability="replicated", settings=SHORT)
+        assert "0 of 1 replicas" in str(await refusal(other.schedule_job("t")))
         link.replicaof("127.0.0.1", master.port)
         until(lambda: link.info("replication")["master_link_status"] == "up", "the replica's sync")
     await client.schedule_job("t")
@@ -188,6 +190,27 @@ async def test_a_master_that_was_replaced_vouches_for_nothing(connect: Connect, 
     await client.schedule_job("t")
     follower.kill()
     assert "0 of 1 replicas" in str(await refusal(client.schedule_job("t")))
+
+
+async def test_a_master_that_replaced_another_is_not_doubted_for_it(connect: Connect, own_server: OwnServer) -> None:
+    """The one that was replaced wakes up as a master, and was a replica of this one before."""
+    first, second = own_server(*MASTER), own_server(*MASTER)
+    third = replica_of(own_server, second)
+    client = connect(second.url, durability="replicated", settings=SHORT)
+    with raw(first) as old, raw(second) as new, raw(third) as follower:
+        def follow(link: Any, server: Server) -> None:
+            link.replicaof("127.0.0.1", server.port)
+            until(lambda: link.info("replication")["master_link_status"] == "up", "the replica's sync")
+
+        follow(old, second)
+        await client.schedule_job("t")  # it knows both
+        old.replicaof("NO", "ONE")
+        assert "taken over" in str(await refusal(client.schedule_job("t")))
+        for link in (new, follower):
+            follow(link, first)
+        new.replicaof("NO", "ONE")
+        follow(follower, second)
+        await client.schedule_job("t")
 
 
 async def test_a_lost_answer_is_asked_for_again_with_its_wait(connect: Connect, pair: Pair) -> None:
