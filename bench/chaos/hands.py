@@ -9,7 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import redis
+
 from bench.chaos.books import Happening
+from bench.chaos.nodes import Node
 from bench.chaos.plan import Fault
 from bench.chaos.processes import STOP_TIMEOUT_S, Slot, has_ended
 from bench.chaos.proxy import Proxy
@@ -37,6 +40,17 @@ def nothing() -> None:
 
 def _kill_clients(kind: str, node: Any) -> None:
     node.client_kill_filter(_type=kind)
+
+
+def _give_memory(nodes: list[Node]) -> None:
+    """Let servers have memory again, also those that are no primaries any more: they may be once more."""
+    for node in nodes:
+        try:
+            node.set_at_once("maxmemory", "0")
+        except redis.TimeoutError:
+            raise NotYet from None  # it stands still
+        except redis.RedisError:
+            pass  # it died, and will not remember
 
 
 class Hands:
@@ -151,8 +165,9 @@ class Hands:
             self._proxy.swallow()
             return self._proxy.pass_on
         if kind == "refuse_writes":
+            nodes = self._servers.primaries
             on_each(self._servers, lambda node: node.config_set("maxmemory", LITTLE_MEMORY))
-            return lambda: on_each(self._servers, lambda node: node.config_set("maxmemory", "0"))
+            return lambda: _give_memory(nodes)
         if kind == "move_slot":
             self._move_slot()
         elif kind == "step_clock":

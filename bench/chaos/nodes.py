@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from bench.server import _free_port as free_port
 from bench.server import binary_of
@@ -44,6 +46,11 @@ class Node:
             if self._launch():
                 return self
         raise RuntimeError(f"a server does not start; its log ends with:\n{self.log_tail()}")
+
+    def set_at_once(self, name: str, value: str) -> None:
+        """Configure it while it runs. Raises redis.TimeoutError, soon, where it stands still."""
+        with redis.Redis(port=self.port, protocol=2, socket_timeout=0.2, retry=Retry(NoBackoff(), 0)) as link:
+            link.config_set(name, value)
 
     def restart(self) -> None:
         """Start again on the same port, with what the folder holds."""
