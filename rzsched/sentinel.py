@@ -18,6 +18,7 @@ from redis.connection import Connection, parse_url
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 from redis.retry import Retry
 
+from rzsched.handshakes import tls_trouble
 from rzsched.urls import SentinelUrl, read_sentinel_url
 
 ASK_S = 1.0
@@ -54,7 +55,9 @@ class _Survey:
 
     def failed(self, error: Exception) -> None:
         if isinstance(error, AuthenticationError | NoPermissionError):
-            self._refused = error
+            self._refused = AuthenticationError("a sentinel refused the user name or password")
+        elif tls_trouble(str(error)):
+            self._refused = NoMaster(str(error))
 
     def verdict(self) -> Exception:
         if self._is_down:
@@ -62,7 +65,7 @@ class _Survey:
         if self._has_answer:
             return NoMaster("its sentinels know no service of that name")
         if self._refused is not None:
-            return AuthenticationError("a sentinel refused the user name or password")
+            return self._refused
         return NoMaster("none of its sentinels answers")
 
 
