@@ -69,7 +69,8 @@ class Cluster:
         auth = ("--masterauth", self.password) if self.password else ()
         server = Server.start(
             self.kind, "--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS),
-            "--repl-diskless-sync-delay", "0", *auth, *self._options,
+            # A node names a replica only once something was replicated: a ping, at the latest.
+            "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", *auth, *self._options,
             dir=folder, password=self.password, tls=self._tls,
         )  # fmt: skip
         self._stack.enter_context(server)
