@@ -183,7 +183,8 @@ class Server:
         """Say whether it serves; a demand for a password we do not know, set by extra arguments, will do."""
         request = f"AUTH {self.password}\r\nPING\r\n" if self.password else "PING\r\n"
         try:
-            with self._connect() as connection:
+            with self._socket() as connection:
+                connection.connect(("127.0.0.1", self.port))
                 connection.sendall(request.encode())
                 with connection.makefile("rb") as replies:
                     answer = [replies.readline() for _ in request.splitlines()][-1]
@@ -192,9 +193,11 @@ class Server:
         # The port may have gone to another process at the last moment; then ours is about to end.
         return answer.startswith((b"+PONG", b"-NOAUTH")) and self.running
 
-    def _connect(self) -> socket.socket:
-        connection = socket.create_connection(("127.0.0.1", self.port), 1)
-        return self.tls.context.wrap_socket(connection, server_hostname="127.0.0.1") if self.tls else connection
+    def _socket(self) -> socket.socket:
+        """Make a socket that is yet to be connected: closed by its owner, whatever becomes of the handshake."""
+        plain = socket.socket()
+        plain.settimeout(1)
+        return self.tls.context.wrap_socket(plain, server_hostname="127.0.0.1") if self.tls else plain
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:
