@@ -169,6 +169,8 @@ def _persistence(facts: Facts) -> Check:
                          "look for a full disk, and at its log")
         lost = {"always": "a crash loses nothing", "everysec": "a crash may lose the last second"}.get(fsync)
         found = f"append-only file, appendfsync {fsync or 'unknown'}"
+        if not fsync:
+            return Check("persistence", WARN, found, _UNTOLD)
         if lost:
             return Check("persistence", OK, f"{found}: {lost}")
         return Check("persistence", WARN, found, "a crash may lose half a minute: set appendfsync everysec or always")
@@ -177,11 +179,14 @@ def _persistence(facts: Facts) -> Check:
     saves = facts.config.get("save")
     if saves == "":
         return Check("persistence", WARN, "none: a restart loses every job", _APPEND)
+    if saves is None:
+        return Check("persistence", WARN, "no append-only file, snapshots unknown", _UNTOLD)
     age_s = max(int(time.time()) - facts.number("rdb_last_save_time"), 0)
     found = f"snapshots only: a crash loses what came since the last, {age_s} s ago"
     return Check("persistence", WARN, found, _APPEND)
 
 
+_UNTOLD = "this user may not read the settings: look at appendonly, appendfsync and save yourself"
 _APPEND = "CONFIG SET appendonly yes, and in redis.conf"
 
 

@@ -32,6 +32,7 @@ from rzsched.calls import Argument, Call, Enqueue, enqueue
 from rzsched.copies import Attached, attached
 from rzsched.durability import MARK, ROLE, Barrier, Durably, Kept
 from rzsched.errors import ConnectionFailed, RzschedError, ServerUnsuitable, one_line
+from rzsched.handshakes import tls_trouble
 from rzsched.job import Prepared
 from rzsched.keys import Partition
 from rzsched.scripts import script
@@ -47,6 +48,7 @@ IN_BAND = (ResponseError, AuthenticationError, BusyLoadingError)
 _PASSING = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
 _PASSING_STARTS = ("UNBLOCKED ", "BUSY ", "MASTERDOWN ", "MISCONF ", "NOREPLICAS ")
 _PASSING_SIGNS = ("-READONLY ", "-MASTERDOWN ", "-LOADING ", "-MISCONF ", "-NOREPLICAS ")
+_NO_RIGHT = ("The user executing the script can't", "ACL failure in script")
 _NO_AUTH = ("NOAUTH", "WRONGPASS", "invalid username-password", "invalid password", "Authentication required")
 
 
@@ -94,7 +96,7 @@ def as_call(step: Step) -> Call[Any]:
 
 
 class CredentialsRefused(ConnectionFailed):
-    """Report that the server is there and does not accept the user name or password."""
+    """Report that the server is there and accepts not: the name or password, a command of that user, a certificate."""
 
 
 class OutOfMemory(ServerUnsuitable):
@@ -116,8 +118,12 @@ def translate(error: Exception, where: str) -> RzschedError:
         return error
     if isinstance(error, AuthenticationError | AuthorizationError) or any(sign in text for sign in _NO_AUTH):
         return CredentialsRefused(f"redis at {where} refused the user name or password: check the server URL")
-    if isinstance(error, NoPermissionError):
-        return CredentialsRefused(f"redis at {where} does not permit this user a command: {one_line(text, 120)}")
+    if isinstance(error, NoPermissionError) or any(sign in text for sign in _NO_RIGHT):
+        reason = one_line(text.partition(" script: ")[0], 120)
+        return CredentialsRefused(
+            f"redis at {where} does not permit this user a command: {reason}: give it the rights in rzsched's README, "
+            "by ACL SETUSER"
+        )
     if "MISCONF " in text:
         return ConnectionFailed(
             f"redis at {where} can't save its data to disk and refuses writes (MISCONF): look at its log and the "
@@ -130,6 +136,9 @@ def translate(error: Exception, where: str) -> RzschedError:
     if isinstance(error, NoScriptError) or is_passing(error):
         return ConnectionFailed(f"redis at {where} can't serve yet: {one_line(text, 120)}")
     if isinstance(error, TRANSPORT):
+        trouble = "" if where.startswith(("unix:", "embedded:")) else tls_trouble(text)
+        if trouble:
+            return CredentialsRefused(f"can't speak TLS with redis at {where}: {trouble}")
         reason = one_line(text, 160) or type(error).__name__
         return ConnectionFailed(f"can't reach redis at {where} ({reason}): is the server running, is the URL right?")
     if isinstance(error, AskError | ClusterCrossSlotError):

@@ -20,7 +20,7 @@ from rzsched.job import DEFAULT_MAX_RETRIES
 from rzsched.keys import Partition
 from rzsched.layout import Layout
 from rzsched.links import AnyAsyncLink
-from rzsched.listening import Listener, listening
+from rzsched.listening import Deafness, Listener, listening
 from rzsched.pump import Pump
 
 _log = logging.getLogger("rzsched.worker")
@@ -105,7 +105,7 @@ class Joiner:
 
     async def listen(self) -> None:
         """Hear of cancels, of gates and of growth at once: the next renewal, or the next look, would tell anyway."""
-        delays = backoff_delays(float("inf"))
+        delays, deafness = backoff_delays(float("inf")), Deafness(_log, self._link.where)
         while True:
             try:
                 async with listening(self._link, self._ask_for_cancels) as listener:
@@ -121,7 +121,7 @@ class Joiner:
                             self._hear(message["channel"].decode(), message["data"].decode("utf-8", "replace"))
             except (redis.RedisError, OSError, RzschedError) as error:
                 self._listener = None
-                _log.debug("listening again: %s", type(error).__name__)
+                deafness.failed(error)
                 await asyncio.sleep(next(delays))
 
     def _hear(self, channel: str, word: str) -> None:

@@ -5,13 +5,16 @@ that has been demoted. After a quiet while it asks for a sign of life, and it en
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 import redis
 import redis.asyncio
+from redis.exceptions import NoPermissionError
 
+from rzsched.exchange import translate
 from rzsched.links import AnyAsyncLink
 
 QUIET_S = 2.0
@@ -53,6 +56,21 @@ class Listener:
         await self._pubsub.ping()
         self._is_asked = True
         return None
+
+
+class Deafness:
+    """Why a process does not hear others: said once where no waiting would end it, for all else goes on without."""
+
+    def __init__(self, log: logging.Logger, where: str) -> None:
+        self._log = log
+        self._where = where
+        self._is_said = False
+
+    def failed(self, error: Exception) -> None:
+        if not isinstance(error, NoPermissionError) or self._is_said:
+            return self._log.debug("listening again: %s", type(error).__name__)
+        self._is_said = True
+        self._log.warning("not told by others, looking now and then: %s", translate(error, self._where))
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from redis.connection import PythonRespSerializer
 from redis.retry import Retry
 
 from rzsched import embedded, sentinel
+from rzsched.encryption import AsyncTlsConnection, TlsConnection
 from rzsched.urls import is_sentinel
 
 SILENCE_S = 5.0
@@ -60,6 +61,8 @@ def make_pool(url: str, settings: LinkSettings) -> Any:
     if is_sentinel(url):
         pool: Any = sentinel.master_pool(url, arguments)
     else:
+        if url.startswith("rediss://"):
+            arguments["connection_class"] = TlsConnection
         pool = redis.ConnectionPool.from_url(embedded.resolve(url), **arguments)
     # For a handshake with a number in it: see `exchange.pack_command`.
     encoder = Encoder("utf-8", "strict", decode_responses=False)  # type: ignore[no-untyped-call]
@@ -77,6 +80,8 @@ async def make_async_pool(url: str, settings: LinkSettings, said: dict[str, Any]
         if url.startswith("embedded:"):
             # Starting an embedded server takes a moment, which the loop should not stand still for.
             url = await asyncio.to_thread(embedded.resolve, url)
+        if url.startswith("rediss://"):
+            arguments["connection_class"] = AsyncTlsConnection
         pool = redis.asyncio.ConnectionPool.from_url(url, **arguments)
     pool.connection_kwargs.update(_ANSWER_FORM, **said)
     return pool

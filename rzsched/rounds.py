@@ -1,5 +1,6 @@
 """The rounds of one call to a cluster, sans-I/O: which steps go to which node next, and what became of each."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,6 +45,9 @@ class Rounds:
         self._redirects = 0
         self._delays = backoff_delays(PATIENCE_S if retry_s else 0)
         self._delays_unreached = backoff_delays(retry_s)
+        # Asking every node takes its time too, when each is silent or at the other end of a long handshake.
+        self._unreached_until_s = time.monotonic() + retry_s
+        self._times_unreached = 0
         self.outcomes: list[Any] = [None] * len(steps)
 
     @property
@@ -127,7 +131,9 @@ class Rounds:
     def unreached(self, error: Exception) -> float | None:
         """Say the same after no node at all could be asked."""
         self._failure = error
-        hopeless = isinstance(error, CredentialsRefused | ServerUnsuitable)
+        self._times_unreached += 1
+        is_late = self._times_unreached > 1 and time.monotonic() > self._unreached_until_s
+        hopeless = is_late or isinstance(error, CredentialsRefused | ServerUnsuitable)
         return self._wait_or_give_up(None if hopeless else next(self._delays_unreached, None))
 
     def _wait_or_give_up(self, delay: float | None) -> float | None:

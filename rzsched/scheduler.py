@@ -29,7 +29,7 @@ from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
 from rzsched.layout import read_registry
 from rzsched.links import async_link
-from rzsched.listening import Listener, listening
+from rzsched.listening import Deafness, Listener, listening
 from rzsched.members import new_member_id, share_of
 from rzsched.patience import pause
 from rzsched.sweeping import Notice, Sweeper
@@ -260,7 +260,7 @@ class Scheduler:
 
     async def _listen(self) -> None:
         """Hear of jobs that are earlier than what a post waits for. What is missed while away, `idle_s` bounds."""
-        delays = backoff_delays(float("inf"))
+        delays, deafness = backoff_delays(float("inf")), Deafness(_log, self._link.where)
         while True:
             try:
                 async with listening(self._link) as listener:
@@ -274,7 +274,7 @@ class Scheduler:
                             self._hear(message)
             except (redis.RedisError, OSError, RzschedError) as error:
                 self._listener = None
-                _log.debug("scheduler listens again: %s", type(error).__name__)
+                deafness.failed(error)
                 await asyncio.sleep(next(delays))
 
     async def _subscribe_all(self, listener: Listener) -> None:

@@ -18,6 +18,8 @@ from redis.connection import Connection, parse_url
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 from redis.retry import Retry
 
+from rzsched.encryption import AsyncTlsConnection, TlsConnection
+from rzsched.handshakes import tls_trouble
 from rzsched.urls import SentinelUrl, read_sentinel_url
 
 ASK_S = 1.0
@@ -54,7 +56,9 @@ class _Survey:
 
     def failed(self, error: Exception) -> None:
         if isinstance(error, AuthenticationError | NoPermissionError):
-            self._refused = error
+            self._refused = AuthenticationError("a sentinel refused the user name or password")
+        elif tls_trouble(str(error)):
+            self._refused = NoMaster(str(error))
 
     def verdict(self) -> Exception:
         if self._is_down:
@@ -62,7 +66,7 @@ class _Survey:
         if self._has_answer:
             return NoMaster("its sentinels know no service of that name")
         if self._refused is not None:
-            return AuthenticationError("a sentinel refused the user name or password")
+            return self._refused
         return NoMaster("none of its sentinels answers")
 
 
@@ -124,7 +128,7 @@ class _MasterConnection(redis.sentinel.SentinelManagedConnection):
             raise
 
 
-class _MasterTlsConnection(_MasterConnection, redis.sentinel.SentinelManagedSSLConnection):
+class _MasterTlsConnection(_MasterConnection, TlsConnection, redis.sentinel.SentinelManagedSSLConnection):
     pass
 
 
@@ -143,7 +147,8 @@ class _AsyncMasterConnection(redis.asyncio.sentinel.SentinelManagedConnection):
             raise
 
 
-class _AsyncMasterTlsConnection(_AsyncMasterConnection, redis.asyncio.sentinel.SentinelManagedSSLConnection):
+class _AsyncMasterTlsConnection(_AsyncMasterConnection, AsyncTlsConnection,
+                                redis.asyncio.sentinel.SentinelManagedSSLConnection):
     pass
 
 
@@ -198,9 +203,16 @@ def _asking(told: SentinelUrl) -> dict[str, Any]:
     return options
 
 
+def _share_tls(sentinels: list[Any], kind: type[TlsConnection | AsyncTlsConnection]) -> None:
+    for each in sentinels:
+        each.connection_pool.connection_class = kind
+
+
 def master_pool(url: str, said: dict[str, Any]) -> MasterPool:
     told = read_sentinel_url(url)
     manager = _Sentinels(told.sentinels, sentinel_kwargs=_asking(told))  # type: ignore[no-untyped-call]
+    if told.tls:
+        _share_tls(manager.sentinels, TlsConnection)
     kind = _MasterTlsConnection if told.tls else _MasterConnection
     return MasterPool(told.service, manager, connection_class=kind, **_arguments(told, said))  # type: ignore[no-untyped-call]
 
@@ -208,5 +220,7 @@ def master_pool(url: str, said: dict[str, Any]) -> MasterPool:
 def async_master_pool(url: str, said: dict[str, Any]) -> AsyncMasterPool:
     told = read_sentinel_url(url)
     manager = _AsyncSentinels(told.sentinels, sentinel_kwargs=_asking(told))  # type: ignore[no-untyped-call]
+    if told.tls:
+        _share_tls(manager.sentinels, AsyncTlsConnection)
     kind = _AsyncMasterTlsConnection if told.tls else _AsyncMasterConnection
     return AsyncMasterPool(told.service, manager, connection_class=kind, **_arguments(told, said))  # type: ignore[no-untyped-call]

@@ -9,9 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import redis
-
 from rzsched.topology import slot_of
+from tests.certificates import Certificates
 from tests.servers import Server
 
 SLOTS = 16384
@@ -25,8 +24,7 @@ class Node:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        password = server.password
-        self.redis: Any = redis.Redis(port=server.port, password=password, protocol=2, socket_timeout=10)
+        self.redis: Any = server.raw
         self.id = self.told("CLUSTER", "MYID").decode()
 
     @property
@@ -48,12 +46,13 @@ class Cluster:
     """A cluster of `masters` masters with `replicas` replicas each; the slots are dealt out evenly."""
 
     def __init__(self, kind: str, folder: Path, *, masters: int = 3, replicas: int = 0, password: str | None = None,
-                 options: tuple[str, ...] = ()) -> None:
+                 options: tuple[str, ...] = (), tls: Certificates | None = None) -> None:
         self._stack = ExitStack()
         self.kind = kind
         self.password = password
         self._folder = folder
-        self._options = options
+        self._options = (*options, "--tls-cluster", "yes") if tls else options
+        self._tls = tls
         self.masters: list[Node] = []
         self.replicas: list[Node] = []
         try:
@@ -70,8 +69,9 @@ class Cluster:
         auth = ("--masterauth", self.password) if self.password else ()
         server = Server.start(
             self.kind, "--cluster-enabled", "yes", "--cluster-node-timeout", str(NODE_TIMEOUT_MS),
-            "--repl-diskless-sync-delay", "0", *auth, *self._options,
-            dir=folder, password=self.password,
+            # A node names a replica only once something was replicated: a ping, at the latest.
+            "--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1", *auth, *self._options,
+            dir=folder, password=self.password, tls=self._tls,
         )  # fmt: skip
         self._stack.enter_context(server)
         return Node(server)
@@ -123,7 +123,10 @@ class Cluster:
     @property
     def url(self) -> str:
         credentials = f":{self.password}@" if self.password else ""
-        return f"redis+cluster://{credentials}{','.join(f'127.0.0.1:{node.port}' for node in self.masters)}/"
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.masters)
+        if self._tls:
+            return f"rediss+cluster://{credentials}{hosts}/?{self._tls.query}"
+        return f"redis+cluster://{credentials}{hosts}/"
 
     def flush(self) -> None:
         for node in self.live:

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import redis
 
+from tests.certificates import Certificates
 from tests.servers import START_TIMEOUT_S, Server, binary_of, die_with_parent, free_port
 
 SERVICE = "jobs"
@@ -24,11 +25,13 @@ _POLL_S = 0.02
 class Sentinel:
     """One sentinel process."""
 
-    def __init__(self, kind: str, folder: Path, master_port: int, passwords: tuple[str, str]) -> None:
+    def __init__(self, kind: str, folder: Path, master_port: int, passwords: tuple[str, str],
+                 tls: Certificates | None) -> None:
         self.port = free_port()
         of_servers, own = passwords
+        ports = tls.server_options(self.port) if tls else {"port": self.port}
         lines = [
-            f"port {self.port}", "bind 127.0.0.1", f"dir {folder}",
+            *(f"{name} {value}" for name, value in ports.items()), "bind 127.0.0.1", f"dir {folder}",
             f"sentinel monitor {SERVICE} 127.0.0.1 {master_port} 2",
             f"sentinel down-after-milliseconds {SERVICE} {DOWN_AFTER_MS}",
             f"sentinel failover-timeout {SERVICE} 3000",
@@ -44,7 +47,9 @@ class Sentinel:
                 [binary_of(kind), str(config), "--sentinel"], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 preexec_fn=die_with_parent(),  # noqa: PLW1509 - it only makes one system call
             )  # fmt: skip
-        self.redis: Any = redis.Redis(port=self.port, password=own or None, protocol=2, decode_responses=True)
+        said = tls.said if tls else {}
+        self.redis: Any = redis.Redis("127.0.0.1", self.port, password=own or None, protocol=2, decode_responses=True,
+                                      **said)
         self._hurries = kind != "redis62"
 
     def hurry(self) -> None:
@@ -65,17 +70,20 @@ class Sentinel:
 class Watched:
     """Two servers, one the replica of the other, and the sentinels that watch them."""
 
-    def __init__(self, kind: str, *options: str, password: str = "", sentinel_password: str = "") -> None:
+    def __init__(self, kind: str, *options: str, password: str = "", sentinel_password: str = "",
+                 tls: Certificates | None = None) -> None:
         self._stack = ExitStack()
+        self._tls = tls
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="rz-sentinel-")))
         self._password, self._sentinel_password = password, sentinel_password
-        auth = ("--requirepass", password, "--masterauth", password) if password else ()
+        auth = ("--masterauth", password) if password else ()
         fast = ("--repl-diskless-sync-delay", "0", "--repl-timeout", "5", *auth, *options)
-        master = self._stack.enter_context(Server.start(kind, *fast))
-        replica = Server.start(kind, *fast, "--replicaof", "127.0.0.1", str(master.port))
+        master = self._stack.enter_context(Server.start(kind, *fast, password=password or None, tls=tls))
+        replica = Server.start(kind, *fast, "--replicaof", "127.0.0.1", str(master.port), password=password or None,
+                               tls=tls)
         self.servers = [master, self._stack.enter_context(replica)]
         self.sentinels = [
-            Sentinel(kind, folder, master.port, (password, sentinel_password)) for _ in range(SENTINELS)
+            Sentinel(kind, folder, master.port, (password, sentinel_password), tls) for _ in range(SENTINELS)
         ]  # fmt: skip
         for sentinel in self.sentinels:
             self._stack.callback(sentinel.close)
@@ -95,8 +103,10 @@ class Watched:
     def url(self) -> str:
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in self.sentinels)
         credentials = f":{quote(self._password, safe='')}@" if self._password else ""
-        options = f"?sentinel_password={quote(self._sentinel_password, safe='')}" if self._sentinel_password else ""
-        return f"redis+sentinel://{credentials}{hosts}/{SERVICE}/0{options}"
+        options = [f"sentinel_password={quote(self._sentinel_password, safe='')}"] if self._sentinel_password else []
+        options += [self._tls.query] if self._tls else []
+        scheme = "rediss+sentinel" if self._tls else "redis+sentinel"
+        return f"{scheme}://{credentials}{hosts}/{SERVICE}/0{'?' if options else ''}{'&'.join(options)}"
 
     def settle(self) -> None:
         """Wait until every sentinel knows all there is and the replica is in step."""
@@ -115,7 +125,7 @@ class Watched:
             return raw.info("replication")  # type: ignore[no-any-return]
 
     def raw(self, server: Server) -> Any:
-        return redis.Redis(port=server.port, password=self._password or None, protocol=2)
+        return server.raw
 
     @property
     def master(self) -> Server:

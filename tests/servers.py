@@ -14,7 +14,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+import redis
+
+from tests.certificates import Certificates
 
 KINDS = ("valkey", "redis", "redis62")
 START_TIMEOUT_S = 30.0
@@ -64,10 +68,12 @@ class Server:
     """One server process; persistence is off unless `extra_args` turn it on."""
 
     def __init__(
-        self, kind: str, extra_args: tuple[str, ...], folder: Path | None, password: str | None
+        self, kind: str, extra_args: tuple[str, ...], folder: Path | None, password: str | None,
+        tls: Certificates | None,
     ) -> None:
         self.kind = kind
         self.password = password
+        self.tls = tls
         self.port = 0
         self._extra_args = extra_args
         self._own_folder = folder is None
@@ -77,10 +83,11 @@ class Server:
 
     @classmethod
     def start(
-        cls, kind: str, *extra_args: str, dir: Path | None = None, password: str | None = None
+        cls, kind: str, *extra_args: str, dir: Path | None = None, password: str | None = None,
+        tls: Certificates | None = None,
     ) -> Server:
         """Start a server and return once it answers; `extra_args` are its options, as "--save", ""."""
-        server = cls(kind, extra_args, dir, password)
+        server = cls(kind, extra_args, dir, password, tls)
         for _ in range(PORT_ATTEMPTS):
             server.port = free_port()
             if server._launch():
@@ -90,7 +97,15 @@ class Server:
     @property
     def url(self) -> str:
         credentials = f":{self.password}@" if self.password else ""
+        if self.tls:
+            return f"rediss://{credentials}127.0.0.1:{self.port}/0?{self.tls.query}"
         return f"redis://{credentials}127.0.0.1:{self.port}/0"
+
+    @property
+    def raw(self) -> Any:
+        """A plain connection, to be closed: bytes out, protocol 2."""
+        said = self.tls.said if self.tls else {}
+        return redis.Redis("127.0.0.1", self.port, password=self.password, protocol=2, socket_timeout=10, **said)
 
     @property
     def pid(self) -> int:
@@ -136,6 +151,8 @@ class Server:
             "save": "",
             "appendonly": "no",
         }
+        if self.tls:
+            options |= self.tls.server_options(self.port)
         if self.password:
             options["requirepass"] = self.password
         if self.kind != "redis62":
@@ -166,7 +183,8 @@ class Server:
         """Say whether it serves; a demand for a password we do not know, set by extra arguments, will do."""
         request = f"AUTH {self.password}\r\nPING\r\n" if self.password else "PING\r\n"
         try:
-            with socket.create_connection(("127.0.0.1", self.port), 1) as connection:
+            with self._socket() as connection:
+                connection.connect(("127.0.0.1", self.port))
                 connection.sendall(request.encode())
                 with connection.makefile("rb") as replies:
                     answer = [replies.readline() for _ in request.splitlines()][-1]
@@ -174,6 +192,12 @@ class Server:
             return False
         # The port may have gone to another process at the last moment; then ours is about to end.
         return answer.startswith((b"+PONG", b"-NOAUTH")) and self.running
+
+    def _socket(self) -> socket.socket:
+        """Make a socket that is yet to be connected: closed by its owner, whatever becomes of the handshake."""
+        plain = socket.socket()
+        plain.settimeout(1)
+        return self.tls.context.wrap_socket(plain, server_hostname="127.0.0.1") if self.tls else plain
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is None:
