@@ -45,11 +45,18 @@ class Slot:
     @property
     def children(self) -> list[int]:
         """Give the pids of a supervisor's live workers, oldest first."""
+        pids = [int(pid) for pid in re.findall(r"worker process started .*pid=(\d+)", self._said())]
+        return [pid for pid in pids if is_child(pid, self.pid)]
+
+    @property
+    def has_begun(self) -> bool:
+        return " started " in self._said()
+
+    def _said(self) -> str:
+        """Read what the process has logged."""
         with self.log.open("rb") as log:
             log.seek(self._begins_at)
-            said = log.read().decode("utf-8", "replace")
-        pids = [int(pid) for pid in re.findall(r"worker process started .*pid=(\d+)", said)]
-        return [pid for pid in pids if is_child(pid, self.pid)]
+            return log.read().decode("utf-8", "replace")
 
     def kill(self) -> None:
         if self._process is not None:
