@@ -42,7 +42,8 @@ class ClientSettings:
 
     `durability` holds for the calls that don't say their own. `replicated` means that `replicas` replicas have the
     write, `fsync` that it is in the append-only file on disk; a call waits for that `durability_timeout_s`, or nine
-    tenths of `command_timeout_s` if that is less. A replica that isn't connected may come back in that time.
+    tenths of `command_timeout_s` if that is less. A replica that isn't connected may come back in that time. Any
+    replica may be made the master: only what all of them have is safe from that.
     Without `check_server` a server is used that may not be fit for jobs: see `rzsched doctor`.
     """
 

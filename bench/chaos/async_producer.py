@@ -1,14 +1,14 @@
 """A producer of the chaos run on an event loop: many calls at once, some of them cancelled on their way."""
 
-import argparse
 import asyncio
 import random
 import signal
 import time
 from typing import Any
 
-from bench.chaos.producer import OTHER_QUEUE, QUEUE, accept, fail
+from bench.chaos.producer import OTHER_QUEUE, QUEUE, accept, fail, options_of, settings_of
 from rzsched import AsyncClient
+from rzsched.config import ClientSettings
 from rzsched.errors import RzschedError
 
 AT_ONCE = 15
@@ -69,20 +69,16 @@ class AsyncProducer:
             raise AssertionError(f"key {key} has given two jobs: {first} and {again}")
 
 
-async def produce(url: str, seed: int, said: dict[str, Any]) -> None:
-    async with AsyncClient(url, **said) as client:
+async def produce(url: str, seed: int, settings: ClientSettings) -> None:
+    async with AsyncClient(url, settings=settings) as client:
         producer = AsyncProducer(client, seed)
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, producer.stopping.set)
         await producer.run()
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description="One asyncio producer of the chaos run.")
-    options.add_argument("--url", required=True)
-    options.add_argument("--seed", type=int, required=True)
-    options.add_argument("--durability", default="memory")
-    chosen = options.parse_args()
-    asyncio.run(produce(chosen.url, chosen.seed, {"durability": chosen.durability}))
+    chosen = options_of("One asyncio producer of the chaos run.")
+    asyncio.run(produce(chosen.url, chosen.seed, settings_of(chosen)))
 
 
 if __name__ == "__main__":

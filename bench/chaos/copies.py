@@ -43,7 +43,7 @@ class Sentinel(Node):
 class _Copies:
     """What both kinds share: nodes of which some are primaries, and one that is down at times."""
 
-    copies = True
+    copies = 1
     partitions = 1
     proxied_port: int | None = None
 
@@ -81,6 +81,8 @@ class _Copies:
 
 class SentinelServers(_Copies):
     """One primary, two replicas and three sentinels."""
+
+    copies = 2
 
     def __init__(self) -> None:
         super().__init__()

@@ -15,11 +15,13 @@ from typing import Any
 
 from bench.ledger import ACCEPTED, CANCELLED, FAILURES, Ledger
 from rzsched import Client, JobSpec
+from rzsched.config import ClientSettings
 from rzsched.errors import RzschedError
 
 PAUSE_S = (0.01, 0.09)
 KEY_TTL_S = 20
 REPEAT_FOR_S = 12.0
+WAIT_S = 2.0
 KEYS = 8
 QUEUE = "main"
 OTHER_QUEUE = "side"
@@ -120,13 +122,22 @@ class Producer:
             Ledger.of_environment(CANCELLED).write(job_id)
 
 
-def main() -> None:
-    options = argparse.ArgumentParser(description="One producer of the chaos run.")
+def options_of(description: str) -> argparse.Namespace:
+    options = argparse.ArgumentParser(description=description)
     options.add_argument("--url", required=True)
     options.add_argument("--seed", type=int, required=True)
     options.add_argument("--durability", default="memory")
-    chosen = options.parse_args()
-    with Client(chosen.url, durability=chosen.durability) as client:
+    options.add_argument("--replicas", type=int, default=1)
+    return options.parse_args()
+
+
+def settings_of(chosen: argparse.Namespace) -> ClientSettings:
+    return ClientSettings(durability=chosen.durability, replicas=chosen.replicas, durability_timeout_s=WAIT_S)
+
+
+def main() -> None:
+    chosen = options_of("One producer of the chaos run.")
+    with Client(chosen.url, settings=settings_of(chosen)) as client:
         producer = Producer(client, chosen.seed)
         signal.signal(signal.SIGTERM, lambda *_: producer.stopping.set())
         producer.run()

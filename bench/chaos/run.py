@@ -83,7 +83,8 @@ class Chaos:
 
     def _producer(self, number: int, module: str) -> Slot:
         words = [f"bench.chaos.{module}", "--url", self.servers.url, "--seed", str(self._seed * 1000 + number),
-                 "--durability", "replicated" if self.servers.copies else "memory"]  # fmt: skip
+                 "--durability", "replicated" if self.servers.copies else "memory",
+                 "--replicas", str(max(self.servers.copies, 1))]  # fmt: skip
         return Slot(f"producer-{number}", "producer", words, self._environment({}), self._folder)
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:

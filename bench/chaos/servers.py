@@ -16,13 +16,14 @@ class Servers(Protocol):
     """What the faults need of a server, or of several that make one service.
 
     `primaries` are the nodes that take writes now. `kill_primary` ends one as a crash would, and `heal` starts again
-    what it ended. `pause_primary` freezes one, and gives what lets it go on. Where `copies`, another node takes over
-    from one that is away. `partitions` is how many a queue has.
+    what it ended. `pause_primary` freezes one, and gives what lets it go on. `copies` is how many replicas a primary
+    has: any of them may take over from one that is away, so a write is safe when all of them have it.
+    `partitions` is how many a queue has.
     """
 
     url: str
     proxied_port: int | None
-    copies: bool
+    copies: int
     partitions: int
 
     @property
@@ -36,7 +37,7 @@ class Servers(Protocol):
 class OneServer:
     """A server alone; after a crash it goes on from its append-only file."""
 
-    copies = False
+    copies = 0
     partitions = 1
 
     def __init__(self, kind: str) -> None:
