@@ -34,6 +34,8 @@ from rzsched.scheduler import Scheduler
 _log = logging.getLogger("rzsched.supervisor")
 STARTED_S = 2.0
 """A first child that ends sooner, by its own exit code, could not start: nor will the next."""
+COULD_NOT_START = frozenset({2, 4})
+"""Exit codes for wrong usage and refused credentials: no worker ends so later, however long its start took."""
 
 
 def child_command(target: str, settings: WorkerSettings, worker_id: str, *, verbose: bool) -> list[str]:
@@ -118,7 +120,7 @@ class Supervisor:
                 if code == 0 and not self._stopping.is_set() and not self._settings.burst:
                     continue  # told to stop from outside, or by a reload
                 return
-            if not has_started and code > 0 and lived_s < STARTED_S:
+            if not has_started and code > 0 and (lived_s < STARTED_S or code in COULD_NOT_START):
                 self._exit_code = code
                 self.stop()
                 return
