@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -79,6 +80,15 @@ class Process(subprocess.Popen[bytes]):
 @pytest.fixture(scope="session")
 def server_kind(pytestconfig: pytest.Config) -> str:
     return str(pytestconfig.getoption("--server"))
+
+
+@pytest.fixture
+def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep tests that take the whole machine apart from those that measure milliseconds: one of all at a time."""
+    root = tmp_path_factory.getbasetemp()
+    with (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root).joinpath("steady").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import re
 import shutil
@@ -201,6 +202,8 @@ def test_who_is_refused_hears_it_soon_with_what_to_do(what: str, server_kind: st
 
 @SERVERS
 @pytest.mark.parametrize("guarded", ["tls"], indirect=True)
+# asyncio of Python 3.11 may leave a transport behind whose handshake failed, until it is collected.
+@pytest.mark.filterwarnings("ignore:unclosed transport:ResourceWarning")
 def test_what_tls_does_not_like_is_said_soon_with_what_to_do(what: str, guarded: Guarded) -> None:
     with ExitStack() as stack:
         url, raws = _start(what, guarded, stack)
@@ -208,6 +211,7 @@ def test_what_tls_does_not_like_is_said_soon_with_what_to_do(what: str, guarded:
             let_in(connection)
         for part, other, told in FAULTS:
             assert all(told in said for said in error_of(re.sub(part, other, guarded.url(url))))
+    gc.collect()
 
 
 def _start(what: str, guarded: Guarded, stack: ExitStack) -> tuple[str, list[Any]]:
