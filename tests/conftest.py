@@ -82,12 +82,19 @@ def server_kind(pytestconfig: pytest.Config) -> str:
     return str(pytestconfig.getoption("--server"))
 
 
-@pytest.fixture
-def steady(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep tests that take the whole machine apart from those that measure milliseconds: one of all at a time."""
-    root = tmp_path_factory.getbasetemp()
-    with (root.parent if "PYTEST_XDIST_WORKER" in os.environ else root).joinpath("steady").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+@pytest.fixture(autouse=True)
+def turn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let a test that is marked `alone` have the machine: tests of other processes wait until it has ended."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    shared = tmp_path_factory.getbasetemp().parent
+    how = fcntl.LOCK_SH if request.node.get_closest_marker("alone") is None else fcntl.LOCK_EX
+    with (shared / "door").open("w") as door, (shared / "room").open("w") as room:
+        fcntl.flock(door, how)  # who wants to be alone keeps the door, so that nobody else comes in any more
+        fcntl.flock(room, how)
+        if how == fcntl.LOCK_SH:
+            fcntl.flock(door, fcntl.LOCK_UN)
         yield
 
 

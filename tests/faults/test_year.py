@@ -25,7 +25,7 @@ KILL_EVERY_S = 0.25
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.usefixtures("steady")
+@pytest.mark.alone
 def test_every_business_date_exactly_once(redis_url: str, raw: Any, processes: StartProcess) -> None:
     place, zone = keys.partition("rz", "q", 0), ZoneInfo(ZONE)
     clock = int(datetime(2025, 12, 31, 12, tzinfo=zone).timestamp() * 1000)

@@ -126,12 +126,16 @@ def test_a_burst_worker_leaves_what_is_paused(fleet: Fleet) -> None:
 # ---- concurrency
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.alone
 def test_a_limited_queue_runs_as_many_as_it_may_and_keeps_its_pace(fleet: Fleet) -> None:
     workers(fleet, 4, concurrency=4)
     fleet.client.configure_queue("default", concurrency=1)
     assert max(share_of_pace(fleet, 70, 0.03, 1) for _ in range(3)) >= 0.8
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.alone
 def test_a_limit_of_several_is_reached_and_kept(fleet: Fleet) -> None:
     workers(fleet, 3, concurrency=2)
     fleet.client.configure_queue("default", concurrency=4)
@@ -141,6 +145,8 @@ def test_a_limit_of_several_is_reached_and_kept(fleet: Fleet) -> None:
     assert most_at_once(await_all(fleet, many(fleet, "sleeps", 12, 0.3))) > 4
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.alone
 def test_jobs_that_come_one_by_one_start_at_once_in_a_limited_queue(fleet: Fleet) -> None:
     workers(fleet, 3)
     fleet.client.configure_queue("default", concurrency=2)

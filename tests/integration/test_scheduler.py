@@ -48,8 +48,8 @@ def id_of(process: Process) -> str:
 # ---- when
 
 
-@pytest.mark.timeout(300)  # it may have to wait for its turn
-@pytest.mark.usefixtures("steady")
+@pytest.mark.timeout(300)
+@pytest.mark.alone
 def test_a_due_job_is_promoted_within_milliseconds(fleet: Fleet) -> None:
     fleet.scheduler()
     fleet.client.schedule_job("t", delay=0.01)  # the queue is known from here
