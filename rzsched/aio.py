@@ -19,11 +19,12 @@ from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Durab
 from rzsched.connect import LinkSettings
 from rzsched.durability import Durably, Kept, Wait
 from rzsched.errors import JobNotFound
-from rzsched.exchange import TRANSPORT, Step, Write, own_copy, translate
+from rzsched.exchange import Step, Write
 from rzsched.job import Prepared
 from rzsched.keys import Partition
 from rzsched.links import AnyAsyncLink, async_link
 from rzsched.listening import SUBSCRIBE_S
+from rzsched.refusals import TRANSPORT, own_copy, translate
 from rzsched.space import Plan, Space
 from rzsched.urls import check_url, is_cluster
 

@@ -15,11 +15,11 @@ from rzsched import calls, dead_letters, limits, operations, schedules
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, ClientSettings, Durability, Seconds, seconds
 from rzsched.connect import LinkSettings
 from rzsched.errors import JobCancelled, JobFailed, JobNotFound
-from rzsched.exchange import TRANSPORT, translate
 from rzsched.job import JobStatus, State
 from rzsched.keys import Partition
 from rzsched.links import AnySyncLink, sync_link
 from rzsched.patience import pause
+from rzsched.refusals import TRANSPORT, translate
 from rzsched.space import Plan, Space
 
 P = ParamSpec("P")

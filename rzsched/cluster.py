@@ -18,8 +18,9 @@ from typing import Any
 from rzsched.calls import Argument
 from rzsched.connect import AsyncLink, LinkSettings, SyncLink, raise_first
 from rzsched.errors import ConnectionFailed, RzschedError, ServerUnsuitable
-from rzsched.exchange import FOREIGN, CredentialsRefused, Exchange, Step, translate
+from rzsched.exchange import Exchange, Step
 from rzsched.patience import pause
+from rzsched.refusals import FOREIGN, CredentialsRefused, translate
 from rzsched.rounds import Parcel, Rounds
 from rzsched.topology import Address, Topology, slots_call
 from rzsched.urls import cluster_addresses, describe_url, node_url

@@ -13,9 +13,10 @@ from typing import Any
 from rzsched import sentinel
 from rzsched.calls import Argument
 from rzsched.copies import Copies, address_of
-from rzsched.exchange import FITNESS_QUESTIONS, FOREIGN, IN_BAND, Exchange, Step, check_fitness
+from rzsched.exchange import FITNESS_QUESTIONS, Exchange, Step, check_fitness
 from rzsched.patience import Persistence, Sight, backoff_delays, pause
 from rzsched.pools import LinkSettings, make_async_pool, make_pool
+from rzsched.refusals import FOREIGN, IN_BAND
 from rzsched.urls import check_url, describe_url
 
 __all__ = ["AsyncLink", "LinkSettings", "SyncLink", "backoff_delays"]

@@ -105,7 +105,7 @@ class Joiner:
 
     async def listen(self) -> None:
         """Hear of cancels, of gates and of growth at once: the next renewal, or the next look, would tell anyway."""
-        delays, deafness = backoff_delays(float("inf")), Deafness(_log, self._link.where)
+        delays, deafness = backoff_delays(), Deafness(_log, self._link.where)
         while True:
             try:
                 async with listening(self._link, self._ask_for_cancels) as listener:
@@ -114,7 +114,7 @@ class Joiner:
                                              *(place.gate_channel for place in self.pump.posts))
                     self.pump.look_at_all()
                     self._look.set()
-                    delays = backoff_delays(float("inf"))
+                    delays = backoff_delays()
                     while True:
                         message = await listener.next()
                         if message:

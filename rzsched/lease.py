@@ -26,9 +26,9 @@ from rzsched import calls, keys
 from rzsched.calls import Call, Outcome
 from rzsched.connect import LinkSettings
 from rzsched.errors import RzschedError
-from rzsched.exchange import OutOfMemory
 from rzsched.execution import CANCEL, LOST, Run
 from rzsched.links import sync_link
+from rzsched.refusals import OutOfMemory
 
 _log = logging.getLogger("rzsched.worker")
 PROGRESS_GAP_S = 0.2

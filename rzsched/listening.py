@@ -14,8 +14,8 @@ import redis
 import redis.asyncio
 from redis.exceptions import NoPermissionError
 
-from rzsched.exchange import translate
 from rzsched.links import AnyAsyncLink
+from rzsched.refusals import translate
 
 QUIET_S = 2.0
 """How long a subscription may be quiet before it has to show that it lives, and how long it has for that."""

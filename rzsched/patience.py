@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from rzsched import sentinel
 from rzsched.errors import ServerUnsuitable
-from rzsched.exchange import CredentialsRefused, Exchange, translate
+from rzsched.exchange import Exchange
+from rzsched.refusals import CredentialsRefused, translate
 from rzsched.urls import is_sentinel
 
 FAILOVER_S = 10.0
@@ -28,7 +29,7 @@ def pause(seconds: float) -> None:
     select.select((), (), (), max(0.0, seconds))
 
 
-def backoff_delays(total_s: float, first_s: float = 0.02, most_s: float = 1.0) -> Iterator[float]:
+def backoff_delays(total_s: float = math.inf, *, first_s: float = 0.02, most_s: float = 1.0) -> Iterator[float]:
     """Yield jittered waits that grow from `first_s` to `most_s`, until they add up to `total_s`."""
     spent, step = 0.0, first_s
     while spent < total_s:
@@ -44,7 +45,7 @@ class Persistence:
     def __init__(self, retry_s: float, url: str, where: str) -> None:
         self._retry_s = retry_s
         self._fails_over = is_sentinel(url)
-        self._delays = backoff_delays(math.inf)
+        self._delays = backoff_delays()
         self._where = where
         self._begun_s = time.monotonic()
         self._tries = 0

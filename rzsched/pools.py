@@ -64,7 +64,7 @@ def make_pool(url: str, settings: LinkSettings) -> Any:
         if url.startswith("rediss://"):
             arguments["connection_class"] = TlsConnection
         pool = redis.ConnectionPool.from_url(embedded.resolve(url), **arguments)
-    # For a handshake with a number in it: see `exchange.pack_command`.
+    # For a handshake with a number in it: see `packing.pack_command`.
     encoder = Encoder("utf-8", "strict", decode_responses=False)  # type: ignore[no-untyped-call]
     packer = PythonRespSerializer(_PIECE_BYTES, encoder.encode)
     pool.connection_kwargs.update(_ANSWER_FORM, command_packer=packer)

@@ -10,7 +10,6 @@ In a cluster each partition has round trips of its own, so that a node which is 
 
 import asyncio
 import logging
-import math
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
@@ -287,7 +286,7 @@ class Pump:
 
     async def _leave_all(self) -> None:
         left = list(self._lanes.values())
-        delays = backoff_delays(math.inf)
+        delays = backoff_delays()
         while left:
             await asyncio.gather(*self._in_flight, return_exceptions=True)
             stays = await asyncio.gather(*map(self._leave, left))

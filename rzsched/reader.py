@@ -18,9 +18,9 @@ from redis.exceptions import ResponseError
 from rzsched import calls
 from rzsched.connect import AsyncLink
 from rzsched.errors import RzschedError
-from rzsched.exchange import translate
 from rzsched.keys import GROUP, Partition
 from rzsched.links import AnyAsyncLink
+from rzsched.refusals import translate
 
 BLOCK_S = 2.0
 """How long one read blocks; a half-open connection is noticed this much later, plus a grace."""

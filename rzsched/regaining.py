@@ -50,7 +50,7 @@ class Regaining:
         if self._trouble is None:
             foreign = None if isinstance(error, RzschedError) else error
             _log.warning("the server is away: %s", error, exc_info=foreign)
-            self._trouble = backoff_delays(float("inf"))
+            self._trouble = backoff_delays()
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._regain(self._trouble))
 

@@ -9,7 +9,8 @@ from redis.exceptions import AskError, MovedError
 from rzsched.calls import ANYWHERE, Argument
 from rzsched.connect import backoff_delays
 from rzsched.errors import ConnectionFailed, ServerUnsuitable
-from rzsched.exchange import CredentialsRefused, Exchange, Step, route_of, settle_ids, translate
+from rzsched.exchange import Exchange, Step, route_of, settle_ids
+from rzsched.refusals import CredentialsRefused, translate
 from rzsched.topology import Address, Topology, address_of
 
 PATIENCE_S = 10.0

@@ -24,7 +24,6 @@ from rzsched.config import SchedulerSettings
 from rzsched.connect import LinkSettings, backoff_delays
 from rzsched.endings import end_tasks
 from rzsched.errors import RzschedError, ServerUnsuitable
-from rzsched.exchange import CredentialsRefused, OutOfMemory
 from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
 from rzsched.layout import read_registry
@@ -32,6 +31,7 @@ from rzsched.links import async_link
 from rzsched.listening import Deafness, Listener, listening
 from rzsched.members import new_member_id, share_of
 from rzsched.patience import pause
+from rzsched.refusals import CredentialsRefused, OutOfMemory
 from rzsched.sweeping import Notice, Sweeper
 from rzsched.troubles import Troubles
 
@@ -108,21 +108,21 @@ class Scheduler:
         Raises CredentialsRefused or ServerUnsuitable where that is so from the start.
         """
         listening = asyncio.create_task(self._listen())
-        delays = backoff_delays(float("inf"))
+        delays = backoff_delays()
         try:
             while not self._stopping.is_set():
                 try:
                     await self._rearrange_unless_stopped()
-                    delays = backoff_delays(float("inf"))
-                    pause = self._settings.lease_s / 3
+                    delays = backoff_delays()
+                    rest_s = self._settings.lease_s / 3
                     self._has_served = True
                     self._troubles.went_well("")
                 except Exception as error:
                     if not self._has_served and is_lasting(error):
                         raise  # waiting would not make the server or the password another one
                     self._troubles.failed("", error)
-                    pause = next(delays)
-                await self._sleep(pause)
+                    rest_s = next(delays)
+                await self._sleep(rest_s)
         finally:
             await end_tasks([listening])
             # A server that stands still must not keep the process: what a scheduler holds runs out by itself.
@@ -202,7 +202,7 @@ class Scheduler:
     # ---- what is due
 
     async def _promote(self, post: _Post) -> None:
-        delays = backoff_delays(float("inf"))
+        delays = backoff_delays()
         settings, firer = self._settings, Firer(self._link, self._namespace, post.place)
         loop = asyncio.get_running_loop()
         fires: list[calls.Call[Any]] = []
@@ -228,7 +228,7 @@ class Scheduler:
                 await asyncio.sleep(next(delays))
                 continue
             self._troubles.went_well(post.place.name)
-            delays = backoff_delays(float("inf"))
+            delays = backoff_delays()
             turns = HERD_TURNS if promotion.count == settings.batch else 1
             if promotion.count < settings.batch:
                 await self._wait_for_due(post, promotion)
@@ -260,14 +260,14 @@ class Scheduler:
 
     async def _listen(self) -> None:
         """Hear of jobs that are earlier than what a post waits for. What is missed while away, `idle_s` bounds."""
-        delays, deafness = backoff_delays(float("inf")), Deafness(_log, self._link.where)
+        delays, deafness = backoff_delays(), Deafness(_log, self._link.where)
         while True:
             try:
                 async with listening(self._link) as listener:
                     await listener.subscribe(self._regroup_channel)
                     self._listener = listener
                     await self._subscribe_all(listener)
-                    delays = backoff_delays(float("inf"))
+                    delays = backoff_delays()
                     while True:
                         message = await listener.next()
                         if message is not None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from rzsched.config import SchedulerSettings
 from rzsched.connect import backoff_delays
 from rzsched.errors import RzschedError
-from rzsched.exchange import CredentialsRefused
+from rzsched.refusals import CredentialsRefused
 from rzsched.scheduler import Scheduler
 from rzsched.sweeping import Notice
 
@@ -61,7 +61,7 @@ def run_scheduler(url: str, namespace: str, settings: SchedulerSettings, before:
 
 
 async def _once_reachable(before: Prelude) -> None:
-    delays = backoff_delays(float("inf"))
+    delays = backoff_delays()
     while True:
         try:
             return await before()

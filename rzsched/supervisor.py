@@ -104,7 +104,7 @@ class Supervisor:
 
     async def _keep_slot(self) -> None:
         """Start a worker, and another one whenever it dies."""
-        delays = backoff_delays(float("inf"), first_s=0.1, most_s=10)
+        delays = backoff_delays(first_s=0.1, most_s=10)
         may_start = False
         while not self._stopping.is_set():
             begun = time.monotonic()
@@ -129,7 +129,7 @@ class Supervisor:
             if lived_s < STARTED_S:
                 await self._pause(next(delays))
             else:
-                delays = backoff_delays(float("inf"), first_s=0.1, most_s=10)
+                delays = backoff_delays(first_s=0.1, most_s=10)
 
     async def _pause(self, seconds: float) -> None:
         """Wait before the next try, unless the code changes or this supervisor is told to stop."""

@@ -22,7 +22,6 @@ from rzsched.connect import LinkSettings, backoff_delays
 from rzsched.crew import Crew
 from rzsched.endings import end_tasks, run_to_its_end
 from rzsched.errors import ConnectionFailed, RzschedError
-from rzsched.exchange import CredentialsRefused, OutOfMemory
 from rzsched.execution import OpeningRules, Run
 from rzsched.joining import Joiner
 from rzsched.keys import Partition
@@ -30,6 +29,7 @@ from rzsched.lease import LeaseKeeper, WorkerCard
 from rzsched.links import async_link
 from rzsched.members import new_member_id
 from rzsched.pump import Pump
+from rzsched.refusals import CredentialsRefused, OutOfMemory
 from rzsched.reporter import Reporter
 from rzsched.scheduler_hosts import SchedulerThread
 
@@ -187,7 +187,7 @@ class Worker:
 
     async def _join_when_reachable(self) -> bool:
         """Join, waiting for a server that is away unless told not to; say whether there is work to do."""
-        delays, said = backoff_delays(float("inf")), False
+        delays, said = backoff_delays(), False
         while not self._stopping.is_set():
             try:
                 await self._joiner.join()

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -115,6 +116,15 @@ class Server:
     @property
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Have it stand still meanwhile: connected to, and silent."""
+        os.kill(self.pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """End the server as a crash would."""

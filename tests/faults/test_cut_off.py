@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -138,15 +136,11 @@ def test_a_worker_told_to_end_ends_though_the_server_stands_still(own_server: Ow
     with Fleet(server.url) as fleet:
         worker = fleet.worker("--lease", "2")
         fleet.client.wait(fleet.client.schedule_job("record"), GOES_ON_S)
-        os.kill(server.pid, signal.SIGSTOP)
-        try:
+        with server.paused():
             began = time.monotonic()
             worker.terminate()
             assert worker.wait(timeout=20) == 0
-            took = time.monotonic() - began
-        finally:
-            os.kill(server.pid, signal.SIGCONT)
-        assert took < 14
+            assert time.monotonic() - began < 14
         assert "left without the server" in worker.output()
 
 
@@ -160,12 +154,8 @@ async def test_a_blocking_read_never_takes_the_answer_to_the_one_before(own_serv
     await link.execute([calls.join(place, 3.0, {}) for place in (one, other)])
     reading = reader.BlockingReader(link, "w")
     assert await reading.read([one, other]) == []
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        with pytest.raises(ConnectionFailed, match="no answer"):
-            await reading.read([one, other])
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
+    with server.paused(), pytest.raises(ConnectionFailed, match="no answer"):
+        await reading.read([one, other])
     with Client(server.url) as client:
         client.schedule_job("t", queue="one")
         client.schedule_job("t", queue="other")

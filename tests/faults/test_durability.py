@@ -5,7 +5,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -40,15 +40,6 @@ async def connect(request: pytest.FixtureRequest) -> AsyncIterator[Connect]:
     yield make
     for face in faces:
         await face.aclose()
-
-
-@contextmanager
-def paused(server: Server) -> Iterator[None]:
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
 
 
 def raw(server: Server) -> Any:
@@ -134,7 +125,7 @@ async def test_a_paused_replica_raises_and_a_repeated_call_waits_again(
     # Another connection, that has written nothing of its own since, must not take the wait for met.
     other = connect(master.url, durability="replicated", settings=SHORT)
     await other.schedule_job("t")
-    with paused(replica):
+    with replica.paused():
         begun = time.monotonic()
         error = await refusal(client.schedule_job("t", idempotency_key="k"))
         assert 0.25 < time.monotonic() - begun < 3
@@ -231,7 +222,7 @@ async def test_a_lost_answer_is_asked_for_again_with_its_wait(connect: Connect, 
         assert left < 0, "the wait was sent again"
         assert job_id.created
         assert waits(master) == before + 2, "with its mark"
-        with paused(replica):
+        with replica.paused():
             left = 1
             assert isinstance(await refusal(client.schedule_job("t")), NotDurable), "the second try waits as the first"
     assert_one_place(master.url)
@@ -245,7 +236,7 @@ async def test_a_server_that_dies_under_the_wait_leaves_a_named_job(
     replica = replica_of(own_server, master)
     client = connect(master.url, durability="replicated")
     job_id = await client.schedule_job("t")
-    with paused(replica):
+    with replica.paused():
         call = client.schedule_job("t") if verb == "schedule" else client.cancel_job(job_id)
         waiting = asyncio.ensure_future(call)
         with raw(master) as link:
@@ -269,7 +260,7 @@ async def test_batches_wait_once_and_concurrent_calls_share_a_wait(pair: Pair) -
     async with AsyncClient(master.url, durability="replicated", settings=SHORT) as calls_together:
         await asyncio.gather(*(calls_together.schedule_job("t") for _ in range(200)))
         assert waits(master) <= before + 4
-        with paused(replica):
+        with replica.paused():
             slow = [asyncio.ensure_future(calls_together.schedule_job("t")) for _ in range(50)]
             await asyncio.sleep(0)
             quick = await asyncio.gather(*(calls_together.schedule_job("t", durability="memory") for _ in range(50)))
@@ -360,7 +351,7 @@ async def test_a_script_that_was_forgotten_is_no_false_promise(connect: Connect,
         link.script_flush()
         assert (await client.schedule_job("t")).created, "the script is loaded, and the wait covers the run"
         link.script_flush()
-        with paused(replica):
+        with replica.paused():
             assert isinstance(await refusal(client.schedule_job("t")), NotDurable)
 
 

@@ -20,7 +20,7 @@ WINDOW_S = 0.05
 
 async def regain(link: AsyncLink, comes: list[float]) -> None:
     """Try again until the server answers, as a worker's pump does; note when it means to come."""
-    for delay in backoff_delays(float("inf")):
+    for delay in backoff_delays():
         try:
             await link.execute([calls.command("PING", read=bytes)])
             return

@@ -15,8 +15,8 @@ from rzsched.aio import AsyncClient
 from rzsched.client import Client
 from rzsched.config import ClientSettings
 from rzsched.errors import ConnectionFailed, JobNotFound, RzschedError, ServerUnsuitable
-from rzsched.exchange import CredentialsRefused
 from rzsched.job import JobSpec, State
+from rzsched.refusals import CredentialsRefused
 from rzsched.scripts import script
 from rzsched.urls import check_url, describe_url
 from tests.conftest import OwnServer

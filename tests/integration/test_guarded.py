@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from rzsched import AsyncClient, Client, keys
 from rzsched.cli import cli
-from rzsched.exchange import CredentialsRefused
+from rzsched.refusals import CredentialsRefused
 from tests.certificates import Certificates
 from tests.cluster_servers import Cluster
 from tests.conftest import ROOT

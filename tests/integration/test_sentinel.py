@@ -14,8 +14,8 @@ import pytest
 
 from rzsched import App, Client, ConnectionFailed
 from rzsched.aio import AsyncClient
-from rzsched.exchange import CredentialsRefused
 from rzsched.job import State
+from rzsched.refusals import CredentialsRefused
 from tests.conftest import StartProcess
 from tests.fleet import until
 from tests.sentinel_servers import Watched

@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[2] / "rzsched"
 LAYERS = [
     {"endings", "errors", "retry", "keys", "resources", "context", "audit_rules", "embedded_watcher", "wallclock",
      "hooks", "handshakes", "encryption"},
-    {"names", "signatures", "troubles", "payload_faults", "scripts", "embedded", "cron_fields"},
+    {"names", "refusals", "signatures", "troubles", "payload_faults", "scripts", "embedded", "cron_fields"},
     {"codec"},
     {"config", "cron_times", "cron_words"},
     {"options", "urls", "cron"},
@@ -18,7 +18,7 @@ LAYERS = [
     {"job", "sentinel"},
     {"pools"},
     {"calls"},
-    {"answers", "copies", "durability", "cron_calls", "cron_answers", "layout"},
+    {"answers", "copies", "durability", "packing", "cron_calls", "cron_answers", "layout"},
     {"exchange"},
     {"space", "patience", "members", "topology"},
     {"keeping", "connect"},

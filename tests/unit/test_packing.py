@@ -3,11 +3,11 @@
 import subprocess
 import sys
 
-from rzsched.exchange import pack_command
+from rzsched.packing import pack_command
 
 INTERRUPTED = """
 import signal, time
-from rzsched.exchange import pack_command
+from rzsched.packing import pack_command
 
 class Rung(Exception):
     pass
