@@ -4,6 +4,7 @@ redis-py makes a context for each connection, which reads every CA of the system
 event loop does nothing else. Connections that are told the same share one here, as long as the files stay the same.
 """
 
+import contextlib
 import os
 import ssl
 from typing import Any
@@ -16,12 +17,30 @@ _MOST = 8
 _contexts: dict[str, ssl.SSLContext] = {}
 
 
+class _Socket(ssl.SSLSocket):
+    """A socket that tells why the other end has closed it.
+
+    A server of TLS 1.3 sees the client's certificate when the client's handshake is over already. If it refuses it, the
+    client hears of a closed connection when it next writes, and the reason lies there unread.
+    """
+
+    def sendall(self, data: Any, flags: int = 0) -> None:
+        try:
+            super().sendall(data, flags)
+        except OSError:
+            self.settimeout(0)
+            with contextlib.suppress(ssl.SSLWantReadError):
+                self.recv(1)  # raises the reason
+            raise
+
+
 def context_of(options: dict[str, Any]) -> ssl.SSLContext:
     """Give the context that these `ssl_…` options of redis-py's mean, made anew when a file has been replaced."""
     key = repr((sorted(options.items()), [_stamp(options.get(name)) for name in _FILES]))
     found = _contexts.get(key)
     if found is None:
         found = redis.asyncio.SSLConnection(**options).ssl_context.get()
+        found.sslsocket_class = _Socket
         if len(_contexts) >= _MOST:
             _contexts.clear()
         _contexts[key] = found
@@ -35,8 +54,10 @@ def _stamp(path: str | None) -> tuple[int, int] | None:
     return found.st_mtime_ns, found.st_ino
 
 
-def _options(said: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in said.items() if name.startswith("ssl_")}
+def tls_options(said: dict[str, Any]) -> dict[str, Any]:
+    """Pick what is said of TLS. redis-py says some things that are not wanted too, which an event loop cannot do."""
+    told = {name: value for name, value in said.items() if name.startswith("ssl_") and value is not None}
+    return {name: value for name, value in told.items() if value or not name.startswith("ssl_validate_ocsp")}
 
 
 class TlsConnection(redis.SSLConnection):
@@ -44,7 +65,7 @@ class TlsConnection(redis.SSLConnection):
 
     def __init__(self, **said: Any) -> None:
         super().__init__(**said)
-        self._options = _options(said)
+        self._options = tls_options(said)
 
     def _wrap_socket_with_ssl(self, sock: Any) -> Any:
         try:
@@ -59,7 +80,7 @@ class AsyncTlsConnection(redis.asyncio.SSLConnection):
 
     def __init__(self, **said: Any) -> None:
         super().__init__(**said)
-        self._options = _options(said)
+        self._options = tls_options(said)
 
     def _connection_arguments(self) -> Any:
         self.ssl_context.context = context_of(self._options)

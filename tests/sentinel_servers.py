@@ -148,6 +148,10 @@ class Watched:
 
         self._wait(is_named)
 
+    def wait_for_demotion(self, of: Server) -> None:
+        """Wait until this server is a replica: it took writes till then, and they are lost."""
+        self._wait(lambda: self._told(of)["role"] == "slave")
+
     def failover(self) -> None:
         """Have the sentinels make the replica the master, as for a server that is to be taken down."""
         chosen = self.replica

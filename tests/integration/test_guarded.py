@@ -15,10 +15,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import redis
 from click.testing import CliRunner
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from rzsched import AsyncClient, Client, keys
 from rzsched.cli import cli
+from rzsched.encryption import TlsConnection, context_of, tls_options
 from rzsched.refusals import CredentialsRefused
 from tests.certificates import Certificates
 from tests.cluster_servers import Cluster
@@ -132,7 +136,9 @@ def test_a_master_that_sentinels_replace(guarded: Guarded, at_work: Callable[[st
             with server.raw as raw:
                 let_in(raw)
         fleet = at_work(guarded.url(watched.url))
+        old = watched.master
         watched.failover()
+        watched.wait_for_demotion(old)
         use(fleet)
         for server in watched.servers:
             with server.raw as raw:
@@ -212,6 +218,24 @@ def test_what_tls_does_not_like_is_said_soon_with_what_to_do(what: str, guarded:
         for part, other, told in FAULTS:
             assert all(told in said for said in error_of(re.sub(part, other, guarded.url(url))))
     gc.collect()
+
+
+@pytest.mark.parametrize("guarded", ["tls"], indirect=True)
+def test_why_a_server_hung_up_is_told_at_the_first_try(guarded: Guarded) -> None:
+    """A server of TLS 1.3 refuses a client's certificate when that client is writing already."""
+    assert guarded.certificates is not None
+    with guarded.start() as server:
+        for _ in range(20):
+            connection = TlsConnection(host="127.0.0.1", port=server.port, retry=Retry(NoBackoff(), 0),
+                                       ssl_ca_certs=str(guarded.certificates.ca))  # fmt: skip
+            with pytest.raises(redis.ConnectionError, match="CERTIFICATE_REQUIRED"):
+                connection.connect()  # type: ignore[no-untyped-call]
+
+
+def test_connections_that_are_told_the_same_share_what_they_need_for_tls(certificates: Certificates) -> None:
+    told = {"ssl_ca_certs": str(certificates.ca)}
+    unsaid = {"ssl_certfile": None, "ssl_validate_ocsp": False, "ssl_validate_ocsp_stapled": False}  # as redis-py does
+    assert context_of(tls_options({**told, **unsaid, "host": "h"})) is context_of(tls_options(told))
 
 
 def _start(what: str, guarded: Guarded, stack: ExitStack) -> tuple[str, list[Any]]:
