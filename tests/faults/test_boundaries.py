@@ -112,7 +112,8 @@ class Case:
         self.fleet.redis.delete(place.lock(run.id))
 
     def _fire(self) -> Iterator[None]:
-        self.fleet.client.schedule_cron("record", every=1, misfire="all", id=self.queue, queue=self.queue)
+        self.fleet.client.schedule_cron("record", every=1, misfire="all", overlap="allow", id=self.queue,
+                                        queue=self.queue)
         pid = self.scheduler()
         yield
         self._arm(pid)
