@@ -45,9 +45,10 @@ class Rounds:
         self._failure: Exception | None = None
         self._redirects = 0
         self._delays = backoff_delays(PATIENCE_S if retry_s else 0)
-        self._delays_unreached = backoff_delays(retry_s)
-        # Asking every node takes its time too, when each is silent or at the other end of a long handshake.
+        self._retry_s = retry_s
+        # By the clock: asking every node takes its time too, when each is silent or at the end of a long handshake.
         self._unreached_until_s = time.monotonic() + retry_s
+        self._delays_unreached = backoff_delays()
         self._times_unreached = 0
         self.outcomes: list[Any] = [None] * len(steps)
 
@@ -133,9 +134,10 @@ class Rounds:
         """Say the same after no node at all could be asked."""
         self._failure = error
         self._times_unreached += 1
-        is_late = self._times_unreached > 1 and time.monotonic() > self._unreached_until_s
+        left_s = self._unreached_until_s - time.monotonic()
+        is_late = not self._retry_s or (left_s <= 0 and self._times_unreached > 1)
         hopeless = is_late or isinstance(error, CredentialsRefused | ServerUnsuitable)
-        return self._wait_or_give_up(None if hopeless else next(self._delays_unreached, None))
+        return self._wait_or_give_up(None if hopeless else min(next(self._delays_unreached), max(left_s, 0.01)))
 
     def _wait_or_give_up(self, delay: float | None) -> float | None:
         if delay is None:
