@@ -20,9 +20,11 @@ from click.testing import CliRunner
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from rzsched import AsyncClient, Client, keys
+from rzsched import AsyncClient, Client, JobSpec, keys
 from rzsched.cli import cli
 from rzsched.encryption import TlsConnection, context_of, tls_options
+from rzsched.layout import LAYOUT_S
+from rzsched.names import split_job_id
 from rzsched.refusals import CredentialsRefused
 from tests.certificates import Certificates
 from tests.cluster_servers import Cluster
@@ -250,7 +252,7 @@ def _start(what: str, guarded: Guarded, stack: ExitStack) -> tuple[str, list[Any
     return server.url, [stack.enter_context(server.raw)]
 
 
-def test_who_may_not_listen_is_told_of_it(server_kind: str, tmp_path: Path) -> None:
+def test_who_may_not_listen_is_told_of_it_and_learns_of_growth_a_little_later(server_kind: str, tmp_path: Path) -> None:
     guarded = Guarded(server_kind, tmp_path, None)
     with guarded.start() as server, server.raw as raw:
         let_in(raw, without="&rz:*")
@@ -259,6 +261,12 @@ def test_who_may_not_listen_is_told_of_it(server_kind: str, tmp_path: Path) -> N
             fleet.wait_for_line(worker, "ACL SETUSER", 2)
             job = fleet.client.schedule_job("echo", args=(1,))
             fleet.wait_for_state(job, "SUCCEEDED")
+            with Client(server.url) as who_may:
+                who_may.configure_queue("default", partitions=4)
+                jobs = who_may.schedule_many([JobSpec("echo", args=(1,))] * 20)
+                assert {split_job_id(job)[1] for job in jobs} == {0, 1, 2, 3}
+            for job in jobs:
+                fleet.wait_for_state(job, "SUCCEEDED", 2 * LAYOUT_S)
 
 
 def test_the_least_rights_name_each_command_of_the_scripts() -> None:
