@@ -180,7 +180,8 @@ class AsyncMasterPool(redis.asyncio.sentinel.SentinelConnectionPool):
 
     async def close_all(self) -> None:
         await self.disconnect()
-        await self.sentinel_manager.aclose()
+        for sentinel in self.sentinel_manager.sentinels:
+            await sentinel.aclose()
 
 
 def _arguments(told: SentinelUrl, said: dict[str, Any]) -> dict[str, Any]:

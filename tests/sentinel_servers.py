@@ -150,7 +150,13 @@ class Watched:
 
     def wait_for_demotion(self, of: Server) -> None:
         """Wait until this server is a replica: it took writes till then, and they are lost."""
-        self._wait(lambda: self._told(of)["role"] == "slave")
+        def is_replica() -> bool:
+            try:
+                return bool(self._told(of)["role"] == "slave")
+            except redis.ConnectionError:  # the sentinel that demotes it has it hang up on everybody
+                return False
+
+        self._wait(is_replica)
 
     def failover(self) -> None:
         """Have the sentinels make the replica the master, as for a server that is to be taken down."""
