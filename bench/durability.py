@@ -91,7 +91,7 @@ def compare(rates: dict[str, list[float]]) -> Figures:
 
 
 def main() -> None:
-    options: argparse.Namespace = parser(QUESTION, rounds=3).parse_args()
+    options: argparse.Namespace = parser(QUESTION, rounds=9).parse_args()
     measured = (f"schedule_many of {MANY}, a drain of {DRAINED}, and {THREADS} threads that write batches of {BATCH}; "
                 f"fsync with appendfsync always; median of {options.rounds} interleaved rounds")
     answer(options, QUESTION, measured, TARGETS, lambda server: measure(server, options.rounds))
