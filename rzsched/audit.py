@@ -20,9 +20,11 @@ from rzsched.audit_rules import Counts, Finding, Look, Place, count_place, exami
 from rzsched.calls import Argument, Call
 from rzsched.keys import Partition
 from rzsched.layout import read_registry
-from rzsched.space import Plan, Space
+from rzsched.space import Plan, Space, together
 
 PAGE = 500
+ABREAST = 25
+"""How many pages travel together: the streams of all priorities, or as many parking places."""
 LOOKS = 100
 
 
@@ -75,8 +77,8 @@ def audit(space: Space) -> Plan[Report]:
         found = seen[base]
         before = report.counts.ended
         yield from _gather(found)
-        yield from _look(found, report)
-        for schedule_id, finding in (yield from audit_crons(found.place, found.crons)):
+        _, crons = yield from together([_look(found, report), audit_crons(found.place, found.crons)])
+        for schedule_id, finding in crons:
             report.findings.append(finding)
             report.suspects.append(Suspect("cron", found.place, schedule_id))
         report.partitions.append(found.place.name)
@@ -145,14 +147,14 @@ def _sort_key(found: _Seen, rest: bytes) -> None:
 
 
 def _gather(found: _Seen) -> Plan[None]:
-    """Page through the scheduled set, the parking places and the streams."""
-    yield from _gather_set(found, found.place.scheduled)
-    for key in sorted(set(found.parked)):
-        yield from _gather_set(found, found.place.parked(key), f"parked/{key}")
-    yield from _gather_stream(found, found.place.dead, "dead")
+    """Page through the scheduled set, the parking places and the streams, a page of several at a time."""
+    place = found.place
+    places: list[Plan[None]] = [_gather_set(found, place.scheduled), _gather_stream(found, place.dead, "dead")]
     for priority in sorted(found.streams):
-        yield from _gather_pending(found, priority)
-        yield from _gather_stream(found, found.place.ready[priority], str(priority))
+        places += _gather_pending(found, priority), _gather_stream(found, place.ready[priority], str(priority))
+    places += [_gather_set(found, place.parked(key), f"parked/{key}") for key in sorted(set(found.parked))]
+    for first in range(0, len(places), ABREAST):
+        yield from together(places[first : first + ABREAST])
 
 
 def _gather_set(found: _Seen, name: str, *entries: str) -> Plan[None]:

@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeVar
 
 from rzsched import calls, keys, layout
@@ -19,6 +20,25 @@ T = TypeVar("T")
 Plan = Generator[list[Step], list[Any], T]
 """An operation, sans-I/O: it yields steps that may travel together, receives their answers in the same order, and
 returns its result. No steps at all let others have their turn."""
+
+
+def together(plans: Iterable[Plan[Any]]) -> Plan[list[Any]]:
+    """Run plans side by side, so that the steps each yields next travel together; return what each returned."""
+    every = list(plans)
+    results: list[Any] = [None] * len(every)
+    answers: dict[int, Any] = dict.fromkeys(range(len(every)))
+    while answers:
+        steps: dict[int, list[Step]] = {}
+        for index, told in answers.items():
+            try:
+                steps[index] = every[index].send(told)
+            except StopIteration as end:
+                results[index] = end.value
+        if not steps:
+            break
+        told = iter((yield [step for each in steps.values() for step in each]))
+        answers = {index: list(islice(told, len(each))) for index, each in steps.items()}
+    return results
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from rzsched.config import SchedulerSettings, WorkerSettings
 from rzsched.scheduler_hosts import run_scheduler
 from rzsched.worker import run_worker
+from tests.servers import die_with_parent
 from tests.tasks_app import app
 
 
@@ -33,9 +34,12 @@ def serve(wanted: dict[str, Any]) -> NoReturn:
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel takes the dead ones away
+    tie = die_with_parent()
     while line := sys.stdin.readline():
         pid = os.fork()
         if pid == 0:
+            if tie is not None:
+                tie()
             serve(json.loads(line))
         print(pid, flush=True)
 

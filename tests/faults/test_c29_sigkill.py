@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator
 
@@ -79,6 +80,7 @@ def test_killing_whoever_recovers_holds_recovery_up_no_longer_than_its_lease(fle
     hand = Hand(fleet.url, "dead-worker")
     fleet.redis.hset(fleet.place.fixed[3], "lease_ms", 100)
     taken_back = 0
+    held_up: list[float] = []
     for loop in range(loops(30, 50)):
         jobs = fleet.client.schedule_many(JobSpec("t") for _ in range(30))
         runs = hand.claim(limit=60)
@@ -89,8 +91,8 @@ def test_killing_whoever_recovers_holds_recovery_up_no_longer_than_its_lease(fle
         # How long a process takes to start is not the question.
         until(lambda seen=known: not seen.issuperset(fleet.redis.zrange("rz:schedulers", 0, -1)))  # type: ignore[misc]
         began = time.monotonic()
-        while fleet.client.queue_stats("default").recovered == taken_back:
-            assert time.monotonic() - began < lease_s + 1.5, f"recovery stood still in loop {loop}"
+        until(lambda known=taken_back: fleet.client.queue_stats("default").recovered > known)  # type: ignore[misc]
+        held_up.append(time.monotonic() - began)
         fleet.forker.kill(scheduler)
         taken_back = fleet.client.queue_stats("default").recovered
         for run in hand.claim(limit=60):
@@ -98,6 +100,8 @@ def test_killing_whoever_recovers_holds_recovery_up_no_longer_than_its_lease(fle
         left = 30 * (loop + 1) - taken_back  # a recovery is one script: all of a partition or nothing
         assert (left, fleet.pending()) == (0, 0)
     hand.close()
+    # A crowded machine may let one new process wait for seconds, not half of them.
+    assert statistics.median(held_up) < lease_s + 0.5
 
 
 def test_new_workers_finish_what_all_the_old_ones_left(fleet: Fleet) -> None:

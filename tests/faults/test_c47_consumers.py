@@ -40,6 +40,7 @@ def prune_now(fleet: Fleet) -> Plan[None]:
     yield [calls.prune(fleet.place, 0.001, 1000)]
 
 
+@pytest.mark.alone
 def test_fifty_killed_workers_leave_no_consumer_and_lose_no_job(fleet: Fleet) -> None:
     victims = [fleet.forker.worker(concurrency=1, lease_s=LEASE_S, scheduler=False) for _ in range(50)]
     until(lambda: len(fleet.client.workers()) == 50, limit_s=40)

@@ -12,7 +12,7 @@ from rzsched.errors import JobNotFound, PayloadError
 from rzsched.exchange import Write
 from rzsched.job import JobId, JobSpec, prepare
 from rzsched.layout import Layout
-from rzsched.space import Plan, Space
+from rzsched.space import Plan, Space, together
 
 PLACE = keys.partition("rz", "q", 0)
 
@@ -211,3 +211,25 @@ def test_dead_jobs_of_several_partitions_are_paged_without_a_gap() -> None:
 
 def order(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("-"))
+
+
+def test_plans_side_by_side_share_their_trips_and_each_gets_its_own_answers() -> None:
+    def count(name: str, steps: list[int]) -> Plan[str]:
+        for number in steps:
+            told = yield [(name, index) for index in range(number)]  # type: ignore[misc]
+            assert told == [f"to {name} {index}" for index in range(number)]
+        return name
+
+    plans = [count("a", [1, 0, 2]), count("b", []), count("c", [2])]
+    trips = []
+    plan = together(plans)
+    steps: list[Any] = next(plan)
+    with pytest.raises(StopIteration) as stop:
+        while True:
+            trips.append(steps)
+            steps = plan.send([f"to {name} {index}" for name, index in steps])
+    assert trips == [[("a", 0), ("c", 0), ("c", 1)], [], [("a", 0), ("a", 1)]]
+    assert stop.value.value == ["a", "b", "c"]
+    with pytest.raises(StopIteration) as stop:
+        next(together([]))
+    assert stop.value.value == []
