@@ -1,16 +1,20 @@
-"""Two hundred links lose their server at once: when it is back they do not come all at once."""
+"""Two hundred links, and as many workers, lose their server at once: when it is back they do not come all at once."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 
-from rzsched import calls
+import pytest
+
+from rzsched import JobSpec, calls
 from rzsched.connect import AsyncLink, LinkSettings, backoff_delays
 from rzsched.errors import ConnectionFailed
 from tests.conftest import OwnServer
+from tests.fleet import Fleet, until
 
-LINKS = 200
+LINKS = WORKERS = 200
+BACK_S = 10.0
 GROWN = 5
 """After how many tries the waits have grown to what they are for a server that stays away."""
 WINDOW_S = 0.05
@@ -57,3 +61,21 @@ async def test_links_come_back_spread_over_time(own_server: OwnServer) -> None:
     assert peak(comings.times) < LINKS / 2
     for link in links:
         await link.aclose()
+
+
+@pytest.mark.alone
+def test_two_hundred_workers_come_back_and_work(own_server: OwnServer) -> None:
+    server = own_server("--appendonly", "yes", "--appendfsync", "always", "--maxclients", "4000")
+    with Fleet(server.url) as fleet:
+        fleet.forker.scheduler()
+        pids = {fleet.forker.worker(concurrency=4, scheduler=False) for _ in range(WORKERS)}
+        until(lambda: len(fleet.client.workers()) == WORKERS, "all are there", 60)
+        server.kill()
+        server.restart()
+        began = time.monotonic()
+        for job in fleet.client.schedule_many([JobSpec("record")] * 2 * WORKERS):
+            fleet.client.wait(job, BACK_S)
+        until(lambda: {each.pid for each in fleet.client.workers()} == pids, "all are back")
+        assert time.monotonic() - began < BACK_S
+        assert fleet.redis.info("stats")["rejected_connections"] == 0
+        fleet.check()
