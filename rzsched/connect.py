@@ -81,7 +81,7 @@ class SyncLink:
         """Find out, now and then, whether the master has moved."""
         if self._pool is not None and self._sight.is_due():
             try:
-                if self._sight.has_moved(self._pool.find_master()):
+                if self._sight.has_moved(self._pool.known_master, self._pool.find_master()):
                     self.move_on()
             except FOREIGN:
                 pass  # the master may serve on while its sentinels are away
@@ -222,7 +222,7 @@ class AsyncLink:
         """Find out, now and then, whether the master has moved."""
         if self._pool is not None and self._sight.is_due():
             try:
-                if self._sight.has_moved(await self._pool.find_master()):
+                if self._sight.has_moved(self._pool.known_master, await self._pool.find_master()):
                     await self.move_on()
             except FOREIGN:
                 pass  # the master may serve on while its sentinels are away

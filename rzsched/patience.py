@@ -93,10 +93,11 @@ class Sight:
         now_s = time.monotonic()
         self._look_at_s = now_s + (LOOK_S if now_s - self._began_s < SLOW_S else SLOW_LOOK_S)
 
-    def has_moved(self, master: sentinel.Address) -> bool:
+    def has_moved(self, known: sentinel.Address | None, master: sentinel.Address) -> bool:
         """Note where the master is now, and say whether that is another place than the last time.
 
-        The pool does not tell: it follows the master with every new connection, whatever others still hang on.
+        `known`: where the pool's connections lead to, for the first look. Later on the pool does not tell: it follows
+        the master with every new connection, whatever others still hang on.
         """
-        before, self._master = self._master, master
+        before, self._master = self._master or known, master
         return before not in {None, master}

@@ -155,10 +155,15 @@ class _AsyncMasterTlsConnection(_AsyncMasterConnection, AsyncTlsConnection,
 class MasterPool(redis.sentinel.SentinelConnectionPool):
     """Blocking connections to the master."""
 
+    @property
+    def known_master(self) -> Address | None:
+        """The server that was the master at the last look, or when the last connection was made."""
+        return self.proxy.master_address
+
     def find_master(self) -> Address:
         """Ask one sentinel only, so that dead ones cost little. Connections to another server are not kept any more."""
         self.proxy.master_address = self.sentinel_manager.discover_master(self.service_name, most=1)
-        return self.proxy.master_address  # type: ignore[no-any-return]
+        return self.proxy.master_address
 
     def close_all(self) -> None:
         self.disconnect()
@@ -168,6 +173,10 @@ class MasterPool(redis.sentinel.SentinelConnectionPool):
 
 class AsyncMasterPool(redis.asyncio.sentinel.SentinelConnectionPool):
     """The same for asyncio, for one event loop."""
+
+    @property
+    def known_master(self) -> Address | None:
+        return self.master_address
 
     async def find_master(self) -> Address:
         self.master_address = await self.sentinel_manager.discover_master(self.service_name, most=1)

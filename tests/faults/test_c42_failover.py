@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rzsched import JobSpec
+from rzsched import JobSpec, calls
+from rzsched.connect import AsyncLink, LinkSettings, SyncLink
 from rzsched.errors import JobNotFound
 from tests.fleet import Fleet, until
 from tests.sentinel_servers import Watched
@@ -41,6 +42,23 @@ def take_down(watched: Watched, fleet: Fleet, how: str) -> None:
         return
     master.kill() if how == "killed" else os.kill(master.pid, signal.SIGSTOP)
     watched.wait_for_promotion(replica)
+
+
+async def test_a_link_that_was_used_once_does_not_wait_for_a_master_that_stands_still(watched: Watched) -> None:
+    ping = [calls.command("PING", read=bytes)]
+    settings = LinkSettings(command_timeout_s=10, retry_s=0)
+    link, async_link = SyncLink(watched.url, settings), AsyncLink(watched.url, settings)
+    link.execute(ping)
+    await async_link.execute(ping)
+    master, replica = watched.master, watched.replica
+    os.kill(master.pid, signal.SIGSTOP)
+    watched.wait_for_promotion(replica)
+    began = time.monotonic()
+    link.execute(ping)
+    await async_link.execute(ping)
+    assert time.monotonic() - began < 5
+    link.close()
+    await async_link.aclose()
 
 
 @pytest.mark.parametrize("how", ["asked", "killed", "paused"])
