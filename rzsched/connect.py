@@ -169,6 +169,7 @@ class AsyncLink:
         self._listener_pool: Any = None
         self._fit = not settings.check_fitness
         self._sight = Sight(url)
+        self._looking = asyncio.Lock()
         self._copies = Copies(self._url)
         self.epoch = 0
 
@@ -219,15 +220,25 @@ class AsyncLink:
             await self._pool.disconnect(inuse_connections=False)
 
     async def look(self) -> None:
-        """Find out, now and then, whether the master has moved."""
-        if self._pool is not None and self._sight.is_due():
-            try:
-                if self._sight.has_moved(self._pool.known_master, await self._pool.find_master()):
-                    await self.move_on()
-            except FOREIGN:
-                pass  # the master may serve on while its sentinels are away
-            finally:
-                self._sight.looked()
+        """Find out, now and then, whether the master has moved.
+
+        Who comes meanwhile waits for the answer too: the connection it would get may be one to a server that stands
+        still.
+        """
+        if self._pool is None or not self._sight.is_needed:
+            return
+        async with self._looking:
+            if self._sight.is_due():
+                await self._look(self._pool)
+
+    async def _look(self, pool: sentinel.AsyncMasterPool) -> None:
+        try:
+            if self._sight.has_moved(pool.known_master, await pool.find_master()):
+                await self.move_on()
+        except FOREIGN:
+            pass  # the master may serve on while its sentinels are away
+        finally:
+            self._sight.looked()
 
     async def attempt(self, exchange: Exchange) -> Exception | None:
         """Try once; give what went wrong on the way."""

@@ -77,7 +77,8 @@ class Sight:
     """When a link last asked where the master is, and what it was told."""
 
     def __init__(self, url: str) -> None:
-        self._look_at_s = 0.0 if is_sentinel(url) else math.inf
+        self.is_needed = is_sentinel(url)
+        self._look_at_s = 0.0 if self.is_needed else math.inf
         self._began_s = 0.0
         self._master: sentinel.Address | None = None
 

@@ -163,7 +163,7 @@ class MasterPool(redis.sentinel.SentinelConnectionPool):
     def find_master(self) -> Address:
         """Ask one sentinel only, so that dead ones cost little. Connections to another server are not kept any more."""
         self.proxy.master_address = self.sentinel_manager.discover_master(self.service_name, most=1)
-        return self.proxy.master_address
+        return self.proxy.master_address  # type: ignore[no-any-return]
 
     def close_all(self) -> None:
         self.disconnect()
