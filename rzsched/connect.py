@@ -13,8 +13,9 @@ from typing import Any
 from rzsched import sentinel
 from rzsched.calls import Argument
 from rzsched.copies import Copies, address_of
+from rzsched.endings import end_tasks
 from rzsched.exchange import FITNESS_QUESTIONS, Exchange, Step, check_fitness
-from rzsched.patience import Persistence, Sight, backoff_delays, pause
+from rzsched.patience import LOOK_S, Persistence, Sight, backoff_delays, pause
 from rzsched.pools import LinkSettings, make_async_pool, make_pool
 from rzsched.refusals import FOREIGN, IN_BAND
 from rzsched.urls import check_url, describe_url
@@ -246,7 +247,7 @@ class AsyncLink:
         await self.look()
         failure = None
         try:
-            await self._attempt(exchange)
+            await (self._attempt_watching(exchange) if self._sight.is_needed else self._attempt(exchange))
         except FOREIGN as error:
             failure = error
         if failure is not None or exchange.refused:
@@ -270,6 +271,21 @@ class AsyncLink:
             if exchange.refused:
                 await connection.disconnect(nowait=True)
             await pool.release(connection)
+
+    async def _attempt_watching(self, exchange: Exchange) -> None:
+        """Try once behind Sentinel: what a master that has been replaced still owes is not waited for."""
+        pool = await self.pool()
+        asked = pool.known_master
+        attempt = asyncio.create_task(self._attempt(exchange))
+        try:
+            while not (await asyncio.wait({attempt}, timeout=LOOK_S))[0]:
+                asked = asked or pool.known_master
+                await self.look()
+                if asked not in {None, pool.known_master} and not attempt.done():
+                    raise sentinel.MasterAway("another server was made the master while this one kept silent")
+            attempt.result()
+        finally:
+            await end_tasks([attempt])
 
     async def _talk(self, connection: Any, exchange: Exchange) -> None:
         asked = []

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rzsched import JobSpec, calls
+from rzsched import AsyncClient, JobSpec, calls
+from rzsched.config import ClientSettings
 from rzsched.connect import AsyncLink, LinkSettings, SyncLink
 from rzsched.errors import JobNotFound
 from tests.fleet import Fleet, until
@@ -60,6 +61,15 @@ async def test_a_link_that_was_used_before_does_not_wait_for_a_master_that_stand
     assert time.monotonic() - began < 5
     link.close()
     await async_link.aclose()
+
+
+async def test_what_a_master_that_stands_still_owes_is_not_waited_for_once_it_is_replaced(watched: Watched) -> None:
+    async with AsyncClient(watched.url) as client:
+        await client.schedule_job("t")
+        os.kill(watched.master.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        await client.get_job_status(await client.schedule_job("t"))
+        assert time.monotonic() - began < RECOVERED_S < ClientSettings().command_timeout_s
 
 
 @pytest.mark.parametrize("how", ["asked", "killed", "paused"])
