@@ -247,7 +247,7 @@ class AsyncLink:
         await self.look()
         failure = None
         try:
-            await (self._attempt_watching(exchange) if self._sight.is_needed else self._attempt(exchange))
+            await self._attempt(exchange)
         except FOREIGN as error:
             failure = error
         if failure is not None or exchange.refused:
@@ -260,9 +260,9 @@ class AsyncLink:
         try:
             if not self._fit:
                 await self._check_fitness(connection)
-            await self._talk(connection, exchange)
+            await self._ask(connection, exchange)
             if exchange.wants_scripts:
-                await self._talk(connection, exchange)
+                await self._ask(connection, exchange)
         except BaseException:
             # Not awaited: a cancelled task may not await, and the answers still to come must find nobody.
             await connection.disconnect(nowait=True)
@@ -272,20 +272,19 @@ class AsyncLink:
                 await connection.disconnect(nowait=True)
             await pool.release(connection)
 
-    async def _attempt_watching(self, exchange: Exchange) -> None:
-        """Try once behind Sentinel: what a master that has been replaced still owes is not waited for."""
-        pool = await self.pool()
-        asked = pool.known_master
-        attempt = asyncio.create_task(self._attempt(exchange))
+    async def _ask(self, connection: Any, exchange: Exchange) -> None:
+        """Talk; behind Sentinel, what a master that has been replaced still owes is not waited for."""
+        if not self._sight.is_needed:
+            return await self._talk(connection, exchange)
+        talk = asyncio.create_task(self._talk(connection, exchange))
         try:
-            while not (await asyncio.wait({attempt}, timeout=LOOK_S))[0]:
-                asked = asked or pool.known_master
+            while not (await asyncio.wait({talk}, timeout=LOOK_S))[0]:
                 await self.look()
-                if asked not in {None, pool.known_master} and not attempt.done():
+                if address_of(connection) != self._pool.known_master and not talk.done():
                     raise sentinel.MasterAway("another server was made the master while this one kept silent")
-            attempt.result()
+            talk.result()
         finally:
-            await end_tasks([attempt])
+            await end_tasks([talk])
 
     async def _talk(self, connection: Any, exchange: Exchange) -> None:
         asked = []

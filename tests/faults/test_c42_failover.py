@@ -52,6 +52,8 @@ async def test_a_link_that_was_used_before_does_not_wait_for_a_master_that_stand
     link, async_link = SyncLink(watched.url, settings), AsyncLink(watched.url, settings)
     link.execute(ping)
     await asyncio.gather(*(async_link.execute(ping) for _ in range(5)))
+    nothing = calls.command("BLPOP", "nothing", "1.5", read=lambda answer: answer)
+    assert await async_link.execute([nothing]) == [None], "a master that takes its time and is none the less the master"
     master, replica = watched.master, watched.replica
     os.kill(master.pid, signal.SIGSTOP)
     watched.wait_for_promotion(replica)
