@@ -37,10 +37,11 @@ class Slots(Protocol):
 class IdleReads:
     """The reads of one worker, a task for each lane."""
 
-    def __init__(self, link: AnyAsyncLink, worker: str, pump: Slots, regaining: Regaining, *,
+    def __init__(self, link: AnyAsyncLink, worker: str, lease_s: float, pump: Slots, regaining: Regaining, *,
                  rejoin: Callable[[Iterable[Partition]], Coroutine[Any, Any, None]]) -> None:
         self._link = link
         self._worker = worker
+        self._lease_s = lease_s
         self._pump = pump
         self._regaining = regaining
         self._rejoin = rejoin
@@ -50,7 +51,7 @@ class IdleReads:
 
     async def run(self, lane: Lane) -> None:
         """Wait for jobs of one lane whenever there is nothing to claim."""
-        reader = self._readers[lane] = BlockingReader(self._link, self._worker)
+        reader = self._readers[lane] = BlockingReader(self._link, self._worker, self._lease_s)
         while not self._pump.closing:
             places = self._idle_places(lane)
             if not places:

@@ -58,7 +58,7 @@ class Pump:
         self._in_flight: set[asyncio.Task[None]] = set()
         self._regaining = Regaining(link, worker, known=known, rejoin=rejoin, lanes=self._lanes,
                                     regained=self.wake)
-        self.reads = IdleReads(link, worker, self, self._regaining, rejoin=rejoin)
+        self.reads = IdleReads(link, worker, lease_ms / 1000, self, self._regaining, rejoin=rejoin)
         self._reading: list[asyncio.Task[None]] | None = None
 
     def add(self, place: Partition, weight: int) -> None:

@@ -23,7 +23,10 @@ from rzsched.links import AnyAsyncLink
 from rzsched.refusals import translate
 
 BLOCK_S = 2.0
-"""How long one read blocks; a half-open connection is noticed this much later, plus a grace."""
+"""How long one read blocks at most; a half-open connection is noticed this much later, plus a grace."""
+OF_A_LEASE = 0.5
+"""A read ends before the leases that were renewed, every third of one, while it began. Else the read that a cut-off
+worker has left on the server, where the longest wait is served first, would take the very jobs that it just lost."""
 GRACE_S = 3.0
 UNBLOCK_S = 2.0
 
@@ -43,8 +46,9 @@ class GroupsGone(Exception):
 class BlockingReader:
     """Read new entries of some partitions for one consumer, one read at a time."""
 
-    def __init__(self, link: AnyAsyncLink, consumer: str) -> None:
+    def __init__(self, link: AnyAsyncLink, consumer: str, lease_s: float) -> None:
         self._link = link
+        self._block_s = min(BLOCK_S, lease_s * OF_A_LEASE)
         self._server: AsyncLink | None = None
         self._consumer = consumer
         self._connection: Any = None
@@ -54,10 +58,11 @@ class BlockingReader:
         self._done.set()
 
     async def read(self, places: Sequence[Partition]) -> list[Delivery]:
-        """Wait for an entry, at most BLOCK_S; give what came. Raises GroupsGone, or what a link raises."""
+        """Wait for an entry, for a while; give what came. Raises GroupsGone, or what a link raises."""
         streams = {stream: place for place in places for stream in place.ready}
-        command = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1, "BLOCK", int(BLOCK_S * 1000), "STREAMS",
-                   *streams, *(">" for _ in streams))  # fmt: skip
+        block_ms = int(self._block_s * 1000)
+        command = ("XREADGROUP", "GROUP", GROUP, self._consumer, "COUNT", 1, "BLOCK", block_ms, "STREAMS", *streams,
+                   *(">" for _ in streams))  # fmt: skip
         try:
             await self._link.look()
             if self._server is not None and self._epoch != self._server.epoch:
@@ -67,7 +72,7 @@ class BlockingReader:
             connection = self._connection
             self._done.clear()
             await connection.send_command(*command)
-            reply = await _answer(connection)
+            reply = await _answer(connection, self._block_s + GRACE_S)
         except ResponseError as error:
             if str(error).startswith("NOGROUP"):
                 raise GroupsGone from None
@@ -119,12 +124,12 @@ class BlockingReader:
         await self._drop()
 
 
-async def _answer(connection: Any) -> Any:
+async def _answer(connection: Any, limit_s: float) -> Any:
     """Wait for the reply to a blocking read: None where nothing came. Raises TimeoutError where the server is silent.
 
     redis-py gives None for both. After silence the reply is still to come, and the next read would take it for its own.
     """
-    loop, limit_s = asyncio.get_running_loop(), BLOCK_S + GRACE_S
+    loop = asyncio.get_running_loop()
     began = loop.time()
     reply = await connection.read_response(timeout=limit_s)
     if reply is None and loop.time() - began > 0.99 * limit_s:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from rzsched import Client, calls, keys, reader
+from rzsched import Client, calls, keys, pump, reader
 from rzsched.aio import AsyncClient
 from rzsched.config import ClientSettings
 from rzsched.connect import LinkSettings
@@ -19,6 +21,7 @@ from rzsched.scripts import script
 from tests.conftest import OwnServer
 from tests.fleet import Fleet, until
 from tests.producer import Front, port_of
+from tests.states import assert_one_place
 from tests.wire import ANSWERS, REQUESTS, Wire
 
 GOES_ON_S = 8.0
@@ -77,13 +80,28 @@ def test_workers_and_schedulers_leave_connections_that_lead_nowhere(redis_url: s
 
 
 def test_a_worker_cut_off_past_its_lease_stops_its_handlers_and_works_on_when_healed(redis_url: str) -> None:
+    """Also if a read of its own has just begun: that one waits on at the server, first in line, for what comes next."""
     lease_s = 1.5
-    with Wire(port_of(redis_url)) as wire, Fleet(redis_url) as fleet:
-        cut_off = fleet.worker("--lease", str(lease_s), "--no-scheduler", url=wire.url)
+    reads = threading.Semaphore(0)
+
+    def note_reads(command: list[bytes]) -> bytes | None:
+        if command[0] == b"XREADGROUP":
+            reads.release()
+        return None
+
+    with ExitStack() as stack:
+        wire = stack.enter_context(Wire(port_of(redis_url)))
+        front = stack.enter_context(Front(port_of(wire.url)))
+        fleet = stack.enter_context(Fleet(redis_url))
+        front.refuse = note_reads
+        cut_off = fleet.worker("--lease", str(lease_s), "--no-scheduler", url=front.url)
         tasks = {"async": "gated", "sync": "until_lost"}
         jobs = [fleet.client.schedule_job(task, args=[name]) for name, task in tasks.items()]
         first = [fleet.stand.next("async"), fleet.stand.next("sync")]
         other = fleet.worker("--lease", str(lease_s))
+        while reads.acquire(blocking=False):
+            pass  # those are old ones
+        assert reads.acquire(timeout=5)
         wire.cut()
         cut_at = time.monotonic()
         cancelled = fleet.stand.next("async cancelled")
@@ -109,18 +127,29 @@ def test_a_worker_cut_off_past_its_lease_stops_its_handlers_and_works_on_when_he
         fleet.check()
 
 
-def test_a_worker_claims_nothing_until_it_has_renewed(redis_url: str, raw: Any) -> None:
+def test_a_worker_claims_nothing_until_it_has_renewed(redis_url: str) -> None:
     """Its heartbeats do not come through, while its claims would."""
     lease_s = 1.0
     heartbeat = script("attend").sha.encode()
+    refused = threading.Semaphore(0)
+
+    def refuse_heartbeats(command: list[bytes]) -> bytes | None:
+        if heartbeat not in command:
+            return None
+        refused.release()
+        return b""
+
     with Front(port_of(redis_url)) as front, Fleet(redis_url) as fleet:
         worker = fleet.worker("--lease", str(lease_s), "--no-scheduler", url=front.url)
         until(fleet.client.workers)
-        front.refuse = lambda command: b"" if heartbeat in command else None
+        front.refuse = refuse_heartbeats
         fleet.wait_for_line(worker, "leases can't be renewed")
         until(lambda: not fleet.client.workers(), "its lease has passed")
         job = fleet.client.schedule_job("record")
-        until(lambda: raw.hget(fleet.place.job(job), "due_at"), "it was delivered, and given back")
+        while refused.acquire(blocking=False):
+            pass  # those are old ones
+        for _ in range(2):
+            assert refused.acquire(timeout=10), "it is at work, and would have the job by now"
         assert fleet.state(job) == "PENDING"
         healed_at = time.time()
         front.refuse = lambda command: None
@@ -128,6 +157,33 @@ def test_a_worker_claims_nothing_until_it_has_renewed(redis_url: str, raw: Any) 
         started_at = fleet.client.get_job_status(job).started_at
         assert started_at is not None and started_at.timestamp() >= healed_at - 0.001
         fleet.check()
+
+
+async def test_what_a_last_read_brings_to_a_worker_cut_off_from_its_leases_goes_back(redis_url: str, raw: Any) -> None:
+    place, link = keys.partition("rz", "default", 0), async_link(redis_url, LinkSettings())
+    trusted = True
+
+    async def no_news(_: Any) -> None:
+        raise AssertionError("nothing is to be joined again")
+
+    worker = pump.Pump(link, "w", 60_000, 10, begin=lambda *_: pytest.fail("it has claimed"), note=lambda *_: None,
+                       may_claim=lambda: trusted, known=dict, rejoin=no_news, settled=lambda _: None)  # fmt: skip
+    await link.execute([calls.join(place, 60.0, {})])
+    worker.add(place, 1)
+    async with asyncio.TaskGroup() as tasks:
+        at_work = [tasks.create_task(worker.run()), tasks.create_task(worker.read_when_idle())]
+        await asyncio.to_thread(until, lambda: any("b" in each["flags"] for each in raw.client_list()), "it reads")
+        trusted = False
+        async with AsyncClient(redis_url) as client:
+            job = await client.schedule_job("t")
+            await asyncio.to_thread(until, lambda: raw.hget(place.job(job), "due_at"), "it was given back")
+            status = await client.get_job_status(job)
+        for task in at_work:
+            task.cancel()
+    assert (status.state, status.attempts) == ("PENDING", 0)
+    assert_one_place(redis_url)
+    await worker.reads.close()
+    await link.aclose()
 
 
 def test_a_worker_told_to_end_ends_though_the_server_stands_still(own_server: OwnServer) -> None:
@@ -152,7 +208,7 @@ async def test_a_blocking_read_never_takes_the_answer_to_the_one_before(own_serv
     link = async_link(server.url, LinkSettings())
     one, other = (keys.partition("rz", name, 0) for name in ("one", "other"))
     await link.execute([calls.join(place, 3.0, {}) for place in (one, other)])
-    reading = reader.BlockingReader(link, "w")
+    reading = reader.BlockingReader(link, "w", 3.0)
     assert await reading.read([one, other]) == []
     with server.paused(), pytest.raises(ConnectionFailed, match="no answer"):
         await reading.read([one, other])
