@@ -270,12 +270,9 @@ def test_a_running_plain_handler_is_asked_to_stop(shop: Fleet) -> None:
 
 def test_a_job_that_ended_keeps_its_lease_while_a_blocked_loop_holds_its_outcome_up(fleet: Fleet) -> None:
     """Else it would be recovered, and its effect repeated, though it had succeeded."""
-    worker = fleet.worker("-c", "5", "--lease", "1")
-    until(fleet.client.workers)
-    worker.send_signal(signal.SIGSTOP)
     ended = fleet.client.schedule_job("record", priority=0)
     blocker = fleet.client.schedule_job("blocks_the_loop", args=[3], priority=9)
-    worker.send_signal(signal.SIGCONT)
+    fleet.worker("-c", "5", "--lease", "1")  # its first claim takes both
     fleet.client.wait(blocker, 20)
     fleet.client.wait(ended, 20)
     assert [run["attempt"] for run in fleet.ledger(job=ended)] == [1]
@@ -285,13 +282,9 @@ def test_a_job_that_ended_keeps_its_lease_while_a_blocked_loop_holds_its_outcome
 
 def test_a_claimed_job_that_has_not_begun_never_begins_once_cancelled(fleet: Fleet) -> None:
     """A handler that blocks the loop keeps the other claimed ones from beginning."""
-    worker = fleet.worker("-c", "5", "--lease", "2")
-    # One that ran before shows that the worker is idle, so that the next claim takes both, the blocker first.
-    fleet.client.wait(fleet.client.schedule_job("record"), 10)
-    worker.send_signal(signal.SIGSTOP)
     blocker = fleet.client.schedule_job("blocks_the_loop", args=[2.5], priority=0)
     waiting = fleet.client.schedule_job("record", priority=9)
-    worker.send_signal(signal.SIGCONT)
+    fleet.worker("-c", "5", "--lease", "2")  # its first claim takes both, the blocker first
     fleet.wait_for_state(waiting, "RUNNING")
     until(lambda: fleet.ledger(job=blocker))
     assert fleet.client.cancel_job(waiting)
