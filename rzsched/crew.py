@@ -10,7 +10,7 @@ from collections.abc import Callable
 from rzsched import execution
 from rzsched.calls import Claimed, Outcome
 from rzsched.config import WorkerSettings
-from rzsched.execution import CANCEL, SHUTDOWN, TIMEOUT, OpeningRules, Run
+from rzsched.execution import CANCEL, LOST, SHUTDOWN, TIMEOUT, OpeningRules, Run
 from rzsched.keys import Partition
 from rzsched.lanes import AsyncLanes, ThreadLanes
 from rzsched.reporter import Reporter
@@ -67,7 +67,7 @@ class Crew:
         for one in claimed:
             run = execution.open_run(self.rules, place, one, sent)
             if isinstance(run, Run):
-                self.runs[run.id] = run
+                self._keep(run)
                 (on_loop if run.task.is_async else on_threads).append(run)
             else:
                 self._reporter.refused(place, run)
@@ -81,6 +81,17 @@ class Crew:
         if on_threads:
             self._put_on_threads(on_threads)
         self._look_again_soon()
+
+    def _keep(self, run: Run) -> None:
+        """Have the leases of a run kept. One of the same job that is still here has lost its own: this was claimed."""
+        before = self.runs.get(run.id)
+        self.runs[run.id] = run
+        if before is not None:
+            self.stop_run(before, LOST)
+
+    def _forget(self, run: Run) -> None:
+        if self.runs.get(run.id) is run:
+            del self.runs[run.id]
 
     def _put_on_threads(self, runs: list[Run]) -> None:
         for run in runs:
@@ -96,7 +107,7 @@ class Crew:
             run.timer.cancel()  # else it would keep the run in memory until it is due
         if not run.ended:
             run.ended = True
-            self.runs.pop(run.id, None)
+            self._forget(run)
             outcome = execution.ended(run, result, error, self._settings.error_limit)
             if outcome is None:
                 self._reporter.lost(run)
@@ -185,7 +196,7 @@ class Crew:
             return
         _log.error("a plain handler goes on past its timeout, its slot is taken until it ends job=%s", run.id)
         run.ended = True
-        self.runs.pop(run.id, None)
+        self._forget(run)
         error = execution.RunGivenUp()
         outcome = execution.ended(run, None, error, self._settings.error_limit)
         if outcome is not None:
@@ -198,7 +209,7 @@ class Crew:
         waiting = self._async_lanes.take_waiting() + self._thread_lanes.take_waiting()
         for run in waiting:
             run.ended = True
-            self.runs.pop(run.id, None)
+            self._forget(run)
         return waiting
 
     def abandon(self) -> list[Run]:

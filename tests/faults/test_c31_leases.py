@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rzsched import calls
+from rzsched.connect import LinkSettings, SyncLink
 from tests.fleet import Fleet, until
 
 LEASE_S = 1.0
@@ -48,4 +50,30 @@ def test_a_handler_that_holds_the_interpreter_lock_is_fenced_off_or_alone(redis_
         assert (stats.succeeded, stats.stale, stats.dead) == (1, len(runs) - 1, 0)
         for worker in workers:
             assert fleet.stop(worker) == 0
+        fleet.check()
+
+
+def test_a_job_that_comes_back_to_the_worker_that_lost_it_has_one_run_that_counts(redis_url: str) -> None:
+    """The older run is told at once, not with the next renewal, and the end of it costs the newer one nothing."""
+    lease_s = 6.0
+    with Fleet(redis_url) as fleet:
+        worker = fleet.worker("--lease", str(lease_s))
+        job = fleet.client.schedule_job("gated", args=["held"])
+        first = fleet.stand.next("held")
+        (card,) = fleet.client.workers()
+        link = SyncLink(redis_url, LinkSettings())
+        ((taken,),) = link.execute([calls.recover(fleet.place, worker=card.id)])
+        link.close()
+        assert (taken.id, taken.what) == (job, "RETRY")
+        second = fleet.stand.next("held")
+        assert second["pid"] == first["pid"] == worker.pid and second["fence"] > first["fence"]
+        assert fleet.stand.next("held cancelled", limit_s=lease_s / 4)["lost"]
+        lock = fleet.place.lock(job)
+        until(lambda: fleet.redis.pttl(lock) < 1000 * lease_s * 5 / 6)
+        until(lambda: fleet.redis.pttl(lock) > 1000 * lease_s * 5 / 6, "its lease is renewed", lease_s / 2)
+        second.say("done")
+        assert fleet.client.wait(job, 5) == "done"
+        stats = fleet.client.queue_stats("default")
+        assert (stats.recovered, stats.stale, stats.succeeded) == (1, 0, 1)
+        assert fleet.stop(worker) == 0
         fleet.check()
