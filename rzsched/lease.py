@@ -172,8 +172,9 @@ class LeaseKeeper:
         # A handler that blocks the loop also holds up the outcomes of those that ended before it.
         ended: dict[keys.Partition, list[Renewal]] = {}
         for place, outcome in list(self._unsettled.values()):
-            by_place.setdefault(place, [])
-            ended.setdefault(place, []).append((*outcome[1:4], ""))
+            if outcome[1] not in self.runs:  # else that lease has gone on to a newer run of the job
+                by_place.setdefault(place, [])
+                ended.setdefault(place, []).append((*outcome[1:4], ""))
         steps: list[Call[object]] = [
             calls.attend(keys.workers(self._card.namespace), self._card.worker, self._card.lease_s),  # type: ignore[list-item]
             self._card.call(len(self.runs), self._started_at_ms),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
+from typing import Any
 
-from rzsched import calls
+from rzsched import App, calls, keys
+from rzsched.calls import Outcome
 from rzsched.connect import LinkSettings, SyncLink
+from rzsched.execution import OpeningRules, Run, open_run
+from rzsched.lease import LeaseKeeper, WorkerCard
 from tests.fleet import Fleet, until
+from tests.producer import closing_hand
 
 LEASE_S = 1.0
 LONG_S = 5.0
@@ -77,3 +83,34 @@ def test_a_job_that_comes_back_to_the_worker_that_lost_it_has_one_run_that_count
         assert (stats.recovered, stats.stale, stats.succeeded) == (1, 0, 1)
         assert fleet.stop(worker) == 0
         fleet.check()
+
+
+def test_the_newer_run_of_a_job_is_not_told_what_became_of_the_lease_of_an_older_one(redis_url: str, raw: Any) -> None:
+    """The older one has ended, and its outcome is still to be settled."""
+    lease_s = 3.0
+    app = App(redis_url)
+
+    @app.task
+    def echo() -> None: ...
+
+    rules = OpeningRules(app=app, state=None, lease_s=lease_s, unknown_delay_ms="1", unknown_grace_ms="1",
+                         report=lambda *_: None)  # fmt: skip
+    echo.enqueue()
+    place, link = keys.partition("rz", "default", 0), SyncLink(redis_url, LinkSettings())
+    with closing_hand(redis_url) as hand:
+        (older,) = hand.claim()
+        link.execute([calls.recover(place, worker=hand.worker)])
+        (newer,) = hand.claim()
+        link.close()
+    run = open_run(rules, place, newer, time.monotonic())
+    assert isinstance(run, Run)
+    late: Outcome = ("SUCCEEDED", older.id, older.fence, older.entry, "", "0", "")
+    stopped: list[str] = []
+    keeper = LeaseKeeper(redis_url, WorkerCard(hand.worker, "rz", ("default",), 1, lease_s), {run.id: run},
+                         {(older.id, older.fence): (place, late)}, stop_run=lambda _, reason: stopped.append(reason),
+                         regained=lambda: None)  # fmt: skip
+    keeper.start()
+    until(lambda: 0 < raw.pttl(place.lock(run.id)) <= 1000 * lease_s, "it has renewed")
+    keeper.close()
+    assert stopped == []
+    app.client.close()
