@@ -1,7 +1,7 @@
 -- Hand back what a worker holds, unharmed: all but the runs it names. No attempt is used.
 -- For a worker that stops, and for one whose answer to a claim was lost on the way.
 -- KEYS: base scheduled dead stats
--- ARGV: now_ms worker leave count [id]... : leave '1' removes the consumer too, once nothing is pending
+-- ARGV: now_ms worker leave count [fence]... : leave '1' removes the consumer too, once nothing is pending
 -- Returns RELEASED [id]...
 -- @include lib/partition.lua
 -- @include lib/full.lua
@@ -17,9 +17,11 @@ local worker, leave, count = ARGV[2], ARGV[3], tonumber(ARGV[4])
 local kept, answer = {}, {'RELEASED'}
 for index = 5, 4 + count do kept[ARGV[index]] = true end
 
+-- A run is named by its fence: the same job may be pending here once more, claimed by a call whose answer was lost.
 local function hand_back(id, job, entry, priority)
   local lock = redis.call('GET', lock_key(id))
   if lock and string.sub(lock, 1, #worker + 1) ~= worker .. '#' then return end
+  if job.state == 'RUNNING' and kept[lock and string.sub(lock, #worker + 2) or job.fence or ''] then return end
   drop_entry(entry)
   if job.state == 'RUNNING' then
     redis.call('DEL', lock_key(id))
@@ -36,7 +38,7 @@ for priority = 0, 9 do
   for _, found in ipairs(pending) do
     local entry = priority .. '/' .. found[1]
     local id, job = job_of_entry(entry)
-    if job and not kept[id] then hand_back(id, job, entry, priority) end
+    if job then hand_back(id, job, entry, priority) end
   end
   if leave == '1' and #pending_entries(priority, worker, '0', 1) == 0 then
     redis.pcall('XGROUP', 'DELCONSUMER', ready_key(priority), 'workers', worker)

@@ -326,7 +326,7 @@ def renew(place: Partition, worker: str, lease_ms: int, runs: Sequence[tuple[str
 
 def release(place: Partition, worker: str, kept: Sequence[str] = (), *, leave: bool = False,
             now_ms: str = "") -> Call[list[str]]:
-    """Hand back all that `worker` holds but `kept`; answer the ids."""
+    """Hand back all that `worker` holds but the runs with the fences `kept`; answer the ids."""
 
     def read(answer: list[bytes]) -> list[str]:
         return [value.decode("utf-8", "replace") for value in answer[1:]]

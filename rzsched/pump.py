@@ -35,7 +35,7 @@ class Pump:
     """Settle and claim for one worker, on its loop.
 
     `begin(place, claimed, sent)` takes what was claimed by a call sent at that monotonic second, `note` what the server
-    said of a finish, `rejoin` makes partitions ready again, `known` names the jobs this worker runs, by partition.
+    said of a finish, `rejoin` makes partitions ready again, `known` gives the fences of what runs here, by partition.
     `settled(outcomes)` is told what the server has taken: until then the leases are still to be kept.
     """
 

@@ -22,8 +22,8 @@ _log = logging.getLogger("rzsched.worker")
 class Regaining:
     """Regain what was lost, lane by lane; the others go on meanwhile.
 
-    `known` names the jobs this worker runs, by partition; `rejoin` makes partitions ready again; `regained` is told
-    when there is work again.
+    `known` gives the fences of what this worker runs, by partition; `rejoin` makes partitions ready again; `regained`
+    is told when there is work again.
     """
 
     def __init__(self, link: AnyAsyncLink, worker: str, *, known: Callable[[], dict[Partition, list[str]]],
@@ -95,7 +95,7 @@ class Regaining:
         known = self._known()
         steps = [
             calls.release(post.place, self._worker,
-                          [*known.get(post.place, ()), *(outcome[1] for outcome in post.outcomes)])
+                          [*known.get(post.place, ()), *(outcome[2] for outcome in post.outcomes)])
             for post in lane.posts
         ]  # fmt: skip
         try:

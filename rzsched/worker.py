@@ -115,7 +115,7 @@ class Worker:
     def _known(self) -> dict[Partition, list[str]]:
         known: dict[Partition, list[str]] = {place: [] for place in self._pump.posts}
         for run in list(self._runs.values()):
-            known[run.place].append(run.id)
+            known[run.place].append(run.fence)
         return known
 
     def _regained(self) -> None:

@@ -151,9 +151,11 @@ def ready(stage: Stage, **options: Any) -> str:
 def delivered(stage: Stage, **options: Any) -> str:
     """Deliver a job that nobody claimed: its worker may have died in between."""
     job_id = stage.enqueue(**options)
-    worker = stage.new_worker()
-    stage.deliver(worker)
-    stage.release(worker, [job_id])
+    reader = stage.new_worker()
+    stage.deliver(reader)
+    priority, entry = stage.job(job_id)["entry"].split("/")
+    stage.raw.xclaim(stage.place.ready[int(priority)], keys.GROUP, stage.new_worker(), 0, [entry], justid=True)
+    stage.release(reader)
     return job_id
 
 

@@ -179,7 +179,9 @@ class Model:
         return "RETRY"
 
     def release(self, worker: str, kept: set[str]) -> list[str]:
-        back = [job for job in self.pending() if job.worker == worker and job.id not in kept]
+        """Hand back all but the runs with these fences, of any age."""
+        mine = [job for job in self.pending() if job.worker == worker]
+        back = [job for job in mine if job.state != "RUNNING" or str(job.fence) not in kept]
         for job in back:
             job.attempts -= job.state == "RUNNING"
             self.wait(job, "PENDING")

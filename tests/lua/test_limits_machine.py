@@ -64,8 +64,7 @@ class LimitedJobs(StageMachine):
 
     @rule(worker=WORKERS, number=ANY, keep=st.booleans())
     def release(self, worker: str, number: int, keep: bool) -> None:
-        ids = sorted(self.key_of)
-        self.stage.release(worker, [ids[number % len(ids)]] if keep and ids else [])
+        self.stage.release(worker, [self.runs[number % len(self.runs)][1].fence] if keep and self.runs else [])
 
     @precondition(lambda self: self.key_of)
     @rule(number=ANY)

@@ -18,9 +18,20 @@ def consumers(stage: Stage) -> set[str]:
 def test_all_but_the_kept_go_back_and_no_attempt_is_used(stage: Stage) -> None:
     kept, started, waiting = start(stage, "w"), start(stage, "w", priority=2), stage.enqueue()
     stage.deliver("w")
-    assert set(stage.release("w", [kept.id])) == {started.id, waiting}
+    assert set(stage.release("w", [kept.fence])) == {started.id, waiting}
     assert stage.state(kept.id) == "RUNNING"
     assert {run.id: run.attempt for run in stage.claim("other")} == {started.id: 1, waiting: 1}
+
+
+def test_a_job_claimed_again_by_the_worker_that_lost_it_is_not_kept_for_the_run_of_before(stage: Stage) -> None:
+    """The answer to the second claim was lost, so that nobody runs it."""
+    before = start(stage, "w")
+    stage.recover("w")
+    (unheard,) = stage.claim("w")
+    assert stage.release("w", [before.fence]) == [before.id]
+    (again,) = stage.claim("w")
+    assert again.attempt == unheard.attempt == 2
+    assert stage.release("w", [before.fence, again.fence]) == []
 
 
 def test_a_job_handed_back_keeps_its_due_time(stage: Stage) -> None:
@@ -57,7 +68,7 @@ def test_another_workers_jobs_are_not_touched(stage: Stage) -> None:
 
 def test_who_leaves_is_removed_unless_something_is_kept(stage: Stage) -> None:
     kept = start(stage, "w")
-    stage.release("w", [kept.id], leave=True)
+    stage.release("w", [kept.fence], leave=True)
     assert consumers(stage) == {"w"}
     stage.finish("w", outcome("SUCCEEDED", kept))
     stage.release("w", leave=True)

@@ -105,7 +105,7 @@ class LifeOfJobs(StageMachine):
 
     @rule(worker=WORKERS, number=ANY, keep=st.booleans(), leave=st.booleans())
     def release(self, worker: str, number: int, keep: bool, leave: bool) -> None:
-        kept = {pick(number, self.jobs).id} if keep and self.jobs else set()
+        kept = {pick(number, self.runs)[1].fence} if keep and self.runs else set()
         assert self.stage.release(worker, sorted(kept), leave=leave) == self.model.release(worker, kept)
 
     @precondition(lambda self: self.runs)
