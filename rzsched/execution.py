@@ -86,8 +86,8 @@ class OpeningRules:
     lease_s: float
     unknown_delay_ms: str
     unknown_grace_ms: str
-    report: Callable[[str, str], None]
-    """Called with a run's id and its progress."""
+    report: Callable[[str, str, str], None]
+    """Called with a run's job and fence, and its progress."""
 
 
 def open_run(rules: OpeningRules, place: Partition, claimed: Claimed, leased_from: float) -> Run | Outcome:
@@ -134,7 +134,7 @@ def _context(rules: OpeningRules, place: Partition, claimed: Claimed, job: dict[
         fence=int(claimed.fence), idempotency_key=key or None, scheduled_for=instant(job.get(b"scheduled_for")),
         # A job that never waited in the scheduled set was due when its entry was made.
         due_at=instant(job.get(b"due_at") or claimed.entry[2:].split("-")[0]),
-        state=rules.state, report=partial(rules.report, claimed.id),
+        state=rules.state, report=partial(rules.report, claimed.id, claimed.fence),
     )  # fmt: skip
 
 

@@ -88,9 +88,9 @@ class LeaseKeeper:
         """Say whether this worker may claim: its last heartbeat is younger than a lease."""
         return time.monotonic() - self._trusted_from < self._card.lease_s
 
-    def report_progress(self, job_id: str, text: str) -> None:
+    def report_progress(self, job_id: str, fence: str, text: str) -> None:
         run = self.runs.get(job_id)
-        if run is not None:
+        if run is not None and run.fence == fence:
             run.progress = text.encode("utf-8", "replace").decode()
             self._progressed.append(job_id)
             self._poke.set()

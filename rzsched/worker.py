@@ -37,10 +37,10 @@ _log = logging.getLogger("rzsched.worker")
 OLD_CLAIM = 1 / 3
 """A claim that took that share of a lease is renewed at once."""
 CANCELLED_HANDLERS_S = 1.0
+"""How long async handlers that a shutdown cancelled may take to end."""
 SWITCH_S = 0.001
 """How long a busy loop may keep the interpreter from the threads that renew leases and move due jobs: by default 5 ms,
 which due jobs would be late by, and a herd of them wait for each of its batches."""
-"""How long async handlers that a shutdown cancelled may take to end."""
 
 
 class Worker:

@@ -85,7 +85,7 @@ def test_a_job_that_comes_back_to_the_worker_that_lost_it_has_one_run_that_count
         fleet.check()
 
 
-def test_the_newer_run_of_a_job_is_not_told_what_became_of_the_lease_of_an_older_one(redis_url: str, raw: Any) -> None:
+def test_the_newer_run_of_a_job_is_not_touched_by_what_an_older_one_says_or_hears(redis_url: str, raw: Any) -> None:
     """The older one has ended, and its outcome is still to be settled."""
     lease_s = 3.0
     app = App(redis_url)
@@ -109,8 +109,11 @@ def test_the_newer_run_of_a_job_is_not_told_what_became_of_the_lease_of_an_older
     keeper = LeaseKeeper(redis_url, WorkerCard(hand.worker, "rz", ("default",), 1, lease_s), {run.id: run},
                          {(older.id, older.fence): (place, late)}, stop_run=lambda _, reason: stopped.append(reason),
                          regained=lambda: None)  # fmt: skip
+    keeper.report_progress(newer.id, newer.fence, "0.5")
+    keeper.report_progress(older.id, older.fence, "0.9")  # its handler goes on for a while
     keeper.start()
     until(lambda: 0 < raw.pttl(place.lock(run.id)) <= 1000 * lease_s, "it has renewed")
     keeper.close()
     assert stopped == []
+    assert raw.hget(place.job(run.id), "progress") == b"0.5"
     app.client.close()
