@@ -118,7 +118,7 @@ class Hands:
             raise NotYet
         code = slot.wait(0.0)
         self._ending.remove(slot.name)
-        if code and (slot.has_begun or code != -signal.SIGTERM):  # one still on its way up has no farewell to say
+        if not slot.is_farewell(code):
             self.complaints.append(f"{slot.name} ended with {code} when it was told to")
         slot.start()
 

@@ -52,6 +52,10 @@ class Slot:
     def has_begun(self) -> bool:
         return " started " in self._said()
 
+    def is_farewell(self, code: int) -> bool:
+        """Say whether it may end so when told to: one that is still on its way up has no farewell to say."""
+        return code == 0 or (code == -signal.SIGTERM and not self.has_begun)
+
     def _said(self) -> str:
         """Read what the process has logged."""
         with self.log.open("rb") as log:

@@ -182,7 +182,7 @@ def end_in_order(slots: Iterable[Slot], hands: Hands) -> None:
         else:
             hands.complaints.append(f"{slot.name} had ended by itself")
     for slot in slots:
-        if code := slot.wait():
+        if not slot.is_farewell(code := slot.wait()):
             hands.complaints.append(f"{slot.name} ended with {code}")
 
 
