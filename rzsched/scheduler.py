@@ -19,6 +19,7 @@ from typing import Any
 import redis
 
 from rzsched import calls, keys
+from rzsched.aim import Aim
 from rzsched.calls import Attendance, Promotion
 from rzsched.config import SchedulerSettings
 from rzsched.connect import LinkSettings, backoff_delays
@@ -37,11 +38,13 @@ from rzsched.troubles import Troubles
 
 _log = logging.getLogger("rzsched.scheduler")
 COLD_S = 0.02
-WARM_S = 0.0025
+WARM_S = 0.004
 """After a longer sleep everything on the way is cold, which costs more than the way itself: so the first look comes
 early, finds nothing due, and the next one, timed by its answer, is fast."""
 ON_THE_WAY_S = 0.0001
-TIMER_S = 0.0015
+"""How much earlier than its instant a schedule is fired, by the clock here: what decides it must not reach the server
+too early. A look at jobs may, for there the server decides (see `aim`)."""
+TIMER_S = 0.002
 """The loop's timers are rounded up to whole ms. So the last bit is slept on this thread, which runs no handlers."""
 BREAK_S = 1.5
 """A look at a partition that comes so much later than it should: this process stood still, or the server was away."""
@@ -74,6 +77,7 @@ class _Post:
     sleeps_until_ms: float = float("inf")
     fires_from_s: float = 0.0
     holds_lease: bool = False
+    aim: Aim = field(default_factory=Aim)
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
 
@@ -216,6 +220,7 @@ class Scheduler:
                 fired, fires = answers[: len(fires)], []
                 post.holds_lease = not promotion.held_by
                 answered_s = loop.time()
+                post.aim.heard(promotion.now_us)
                 grace_ms = self._watch.looked(answered_s)
                 if fired:
                     post.fires_from_s = answered_s + FIRING_GAP_S
@@ -255,8 +260,12 @@ class Scheduler:
             async with asyncio.timeout(max(0.0, wait_s - (WARM_S if is_cold else TIMER_S))):
                 await post.wake.wait()
                 return
-        if not is_cold and (left := due - time.monotonic() - ON_THE_WAY_S) > 0:
+        job_ms = promotion.next_run_at_ms
+        is_for_jobs = job_ms == post.sleeps_until_ms and job_ms != promotion.next_fire_ms
+        lead_s = post.aim.lead_s if is_for_jobs else ON_THE_WAY_S
+        if not is_cold and (left := due - time.monotonic() - lead_s) > 0:
             pause(left)
+            post.aim.take(job_ms if is_for_jobs else None)
 
     async def _listen(self) -> None:
         """Hear of jobs that are earlier than what a post waits for. What is missed while away, `idle_s` bounds."""

@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[2] / "rzsched"
 
 LAYERS = [
     {"endings", "errors", "retry", "keys", "resources", "context", "audit_rules", "embedded_watcher", "wallclock",
-     "hooks", "handshakes", "encryption"},
+     "hooks", "handshakes", "encryption", "aim"},
     {"names", "refusals", "signatures", "troubles", "payload_faults", "scripts", "embedded", "cron_fields"},
     {"codec"},
     {"config", "cron_times", "cron_words"},
