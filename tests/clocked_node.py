@@ -20,6 +20,7 @@ def outcome_of(run: Claimed) -> calls.Outcome:
 
 async def serve(url: str, name: str) -> None:
     link, raw, place = AsyncLink(url, LinkSettings()), redis.Redis.from_url(url), keys.partition("rz", "q", 0)
+    raw.incr("up")
     while True:
         clock: Any = raw.get("clock")
         now_ms = clock.decode()
