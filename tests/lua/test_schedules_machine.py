@@ -183,7 +183,8 @@ class Schedules(StageMachine):
         """Have all that was written or waits run to its end, with no schedule firing any more."""
         for name in ("a", "b"):
             self.stage.run(cron_calls.pause(self.stage.place, name, self.stage.now))
-        for _ in range(3 * len(self.jobs()) + 40):
+        held = sum(self.stage.raw.llen(f"{self.stage.place.base}held:{name}") for name in ("a", "b"))
+        for _ in range(3 * (len(self.jobs()) + held) + 40):
             self.stage.now_ms += LEASE_MS
             for worker in ("one", "two"):
                 self.stage.recover(worker)
