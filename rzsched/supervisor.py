@@ -34,8 +34,10 @@ from rzsched.scheduler import Scheduler
 _log = logging.getLogger("rzsched.supervisor")
 STARTED_S = 2.0
 """A first child that ends sooner, by its own exit code, could not start: nor will the next."""
-COULD_NOT_START = frozenset({2, 4})
-"""Exit codes for wrong usage and refused credentials: no worker ends so later, however long its start took."""
+NOT_LOADED = 70
+"""The exit code of a child whose App could not be imported."""
+COULD_NOT_START = frozenset({2, 4, NOT_LOADED})
+"""Wrong usage, refused credentials, or that: no worker ends so later, however long its start took."""
 
 
 def child_command(target: str, settings: WorkerSettings, worker_id: str, *, verbose: bool) -> list[str]:
@@ -121,7 +123,7 @@ class Supervisor:
                     continue  # told to stop from outside, or by a reload
                 return
             if not has_started and code > 0 and (lived_s < STARTED_S or code in COULD_NOT_START):
-                self._exit_code = code
+                self._exit_code = 1 if code == NOT_LOADED else code
                 self.stop()
                 return
             _log.error("worker died id=%s exit=%d: its jobs go back at once", worker_id, code)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rzsched.cli.context import Session, json_option, pass_session
+from rzsched.cli.failures import FAILED, Failure
 from rzsched.cli.logs import set_up
 from rzsched.cli.parsing import DURATION, WEIGHTED
 from rzsched.config import DEFAULT_NAMESPACE, DEFAULT_URL, SchedulerSettings, WorkerSettings
@@ -68,7 +69,14 @@ def worker(session: Session, /, target: str, queues: tuple[tuple[str, int], ...]
     )
     from rzsched.cli.loading import load_app
 
-    app = load_app(target, session.url, session.namespace)
+    try:
+        app = load_app(target, session.url, session.namespace)
+    except Failure as error:
+        from rzsched.supervisor import NOT_LOADED
+
+        if supervised is not None and error.code == FAILED:
+            error.code = NOT_LOADED
+        raise
     if processes > 1 or reload:
         from rzsched.supervisor import supervise
 
