@@ -146,9 +146,10 @@ def test_what_cannot_be_imported_ends_at_once(fleet: Fleet, tmp_path: Path) -> N
 def test_children_that_cannot_start_end_the_supervisor(fleet: Fleet, tmp_path: Path) -> None:
     """The parent can import the App, the children cannot: they are not started again and again."""
     (tmp_path / "picky.py").write_text(textwrap.dedent("""
-        import sys
+        import sys, time
         from rzsched import App
         if "--supervised" in sys.argv:
+            time.sleep(2.1)  # longer than a worker lives that could not start
             raise ImportError("not for children")
         app = App()
     """))
