@@ -24,7 +24,7 @@ class Aim:
         self._due_ms: int | None = None
 
     def take(self, due_ms: int | None) -> None:
-        """Note that the next question is sent at its time for what is due at an instant of the server's clock."""
+        """Note which instant of the server's clock the next question was timed for; None for none that tells."""
         self._due_ms = due_ms
 
     def heard(self, server_us: int) -> None:

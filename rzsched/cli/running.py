@@ -72,10 +72,10 @@ def worker(session: Session, /, target: str, queues: tuple[tuple[str, int], ...]
     try:
         app = load_app(target, session.url, session.namespace)
     except Failure as error:
-        from rzsched.supervisor import NOT_LOADED
-
         if supervised is not None and error.code == FAILED:
-            error.code = NOT_LOADED
+            from rzsched.supervisor import NOT_LOADED
+
+            error.code = NOT_LOADED  # the parent must know it from a worker that failed later
         raise
     if processes > 1 or reload:
         from rzsched.supervisor import supervise
