@@ -209,15 +209,16 @@ def _score_ms(score: bytes) -> int | None:
     return int(float(score)) if score and score != b"inf" else None
 
 
-def promote(place: Partition, owner: str, lease_s: float, limit: int, now_ms: str = "") -> Call[Promotion]:
-    def read(answer: list[bytes]) -> Promotion:
-        if answer[0] == b"HELD":
-            return Promotion(held_by=answer[1].decode(), held_ms=int(answer[2]))
-        return Promotion(int(answer[1]), _score_ms(answer[2]), int(answer[3]), backlog=int(answer[4]),
-                         next_fire_ms=_score_ms(answer[5]))
+def _read_promotion(answer: list[bytes]) -> Promotion:
+    if answer[0] == b"HELD":
+        return Promotion(held_by=answer[1].decode(), held_ms=int(answer[2]))
+    return Promotion(int(answer[1]), _score_ms(answer[2]), int(answer[3]), backlog=int(answer[4]),
+                     next_fire_ms=_score_ms(answer[5]))
 
+
+def promote(place: Partition, owner: str, lease_s: float, limit: int, now_ms: str = "") -> Call[Promotion]:
     args = (now_ms, owner, int(lease_s * 1000), limit)
-    return Call("promote", (*place.fixed, place.lease), args, read)
+    return Call("promote", (*place.fixed, place.lease), args, _read_promotion)
 
 
 def resign(place: Partition, owner: str) -> Call[str]:
@@ -285,6 +286,17 @@ def claim(place: Partition, worker: str, lease_ms: int, limit: int, turn: str,
           delivered: Sequence[str] = (), now_ms: str = "") -> Call[Claims]:
     args: list[Argument] = [now_ms, worker, lease_ms, limit, turn, len(delivered), *delivered]
     return Call("claim", place.fixed, args, lambda answer: read_claims(answer[1:]), repeatable=False)
+
+
+def promote_claim(place: Partition, owner: str, lease_s: float, limit: int, worker: str, run_lease_ms: int, most: int,
+                  now_ms: str = "") -> Call[tuple[Promotion, Claims]]:
+    """Promote, and claim at most so many of the due jobs for a worker."""
+
+    def read(answer: list[Any]) -> tuple[Promotion, Claims]:
+        return _read_promotion(answer), Claims() if answer[0] == b"HELD" else read_claims(answer[6:])
+
+    args = (now_ms, owner, int(lease_s * 1000), limit, worker, run_lease_ms, most)
+    return Call("promote_claim", (*place.fixed, place.lease), args, read, repeatable=most == 0)
 
 
 @dataclass(slots=True, frozen=True)

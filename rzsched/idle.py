@@ -47,7 +47,7 @@ class IdleReads:
         self._rejoin = rejoin
         self._readers: dict[Lane, BlockingReader] = {}
         self._unblocking: dict[Lane, asyncio.Task[None]] = {}
-        self._holds = False
+        self.holds = False
 
     async def run(self, lane: Lane) -> None:
         """Wait for jobs of one lane whenever there is nothing to claim."""
@@ -85,7 +85,7 @@ class IdleReads:
     def _idle_places(self, lane: Lane) -> list[Partition]:
         """Say where to wait for jobs, if nothing is hot; what a shut post brought would only be given back."""
         pump = self._pump
-        if (pump.free < 1 and not self._holds) or not pump.claims or any(
+        if (pump.free < 1 and not self.holds) or not pump.claims or any(
             post.hot and not post.lost for post in pump.posts.values()
         ):
             return []
@@ -100,25 +100,25 @@ class IdleReads:
         return [lane for lane in self._readers if lane.reading]
 
     def _hold(self) -> None:
-        if not self._holds:
+        if not self.holds:
             self._pump.free -= 1
-            self._holds = True
+            self.holds = True
 
     def _let_go(self) -> None:
-        if self._holds:
+        if self.holds:
             self._pump.free += 1
-            self._holds = False
+            self.holds = False
 
     def _hold_on(self) -> None:
         """Have the reads that are still under way hold a slot again; end them where none is left."""
-        if self._reading and not self._holds and self._pump.free > 0:
+        if self._reading and not self.holds and self._pump.free > 0:
             self._hold()
-        elif not self._holds:
+        elif not self.holds:
             self.end_all()
 
     def free_the_slot(self) -> None:
         """End the reads if they hold the only slot: it is wanted for something else."""
-        if self._holds and self._pump.free < 1:
+        if self.holds and self._pump.free < 1:
             self.end_all()
 
     # ---- ending

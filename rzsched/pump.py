@@ -9,10 +9,11 @@ In a cluster each partition has round trips of its own, so that a node which is 
 """
 
 import asyncio
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from rzsched import calls
 from rzsched.calls import Claimed, Claims, Outcome
@@ -20,10 +21,12 @@ from rzsched.connect import backoff_delays
 from rzsched.idle import IdleReads
 from rzsched.keys import Partition
 from rzsched.links import AnyAsyncLink
+from rzsched.offers import MOST_OFFERED, Filling, Offer
 from rzsched.posts import MOST_CLAIMED, Lane, Post, look_at_cold, share_slots
 from rzsched.reader import Delivery
 from rzsched.regaining import Regaining
 
+T = TypeVar("T")
 _log = logging.getLogger("rzsched.worker")
 MOST_IN_FLIGHT = 2
 CLOSING_RETRY_S = 0.2
@@ -50,7 +53,8 @@ class Pump:
         self._begin, self._note, self._may_claim, self._settled = begin, note, may_claim, settled
         self.posts: dict[Partition, Post] = {}
         self._lanes: dict[Partition | None, Lane] = {}
-        self.free = concurrency
+        self._loop = asyncio.get_running_loop()
+        self._slots = self.free = concurrency
         self.half = max(1, concurrency // 2)
         self.kick = asyncio.Event()
         self.room = asyncio.Event()
@@ -167,13 +171,9 @@ class Pump:
             for post, outcomes, limit in parts
         ]
         sent = time.monotonic()
-        try:
-            answers = await self._link.execute(steps)
-        except Exception as error:  # RzschedError, or an answer that cannot be read: jobs may hang on it all the same
-            self._take_back(parts)
-            self.lose(lane, error)
+        answers = await self._answer(lane, parts, self._link.execute(steps))
+        if answers is None:
             return
-        self._regaining.serves()
         for (post, outcomes, limit), answer in zip(parts, answers, strict=True):
             self._settled(outcomes)
             for job_id, note in answer.notes.items():
@@ -182,6 +182,19 @@ class Pump:
         # Before the kick, else the pump still counts this one as under way, and what ended meanwhile waits for ever.
         self._landed(lane, asyncio.current_task())
         self.kick.set()
+
+    async def _answer(self, lane: Lane, parts: list[Part], answer: Awaitable[T]) -> T | None:
+        """Wait for the answer to a round trip; None where it is lost."""
+        try:
+            told = await answer
+        except Exception as error:  # RzschedError, or an answer that cannot be read: jobs may hang on it all the same
+            for post, outcomes, limit in parts:
+                post.outcomes[:0] = outcomes
+                self.free += limit
+            self.lose(lane, error)
+            return None
+        self._regaining.serves()
+        return told
 
     def _take(self, lane: Lane, post: Post, claimed: Claims, limit: int, sent: float) -> None:
         self.free += limit - len(claimed)
@@ -216,10 +229,38 @@ class Pump:
         for post in self.posts.values():
             self._look(post)
 
-    def _take_back(self, parts: list[Part]) -> None:
-        for post, outcomes, limit in parts:
-            post.outcomes[:0] = outcomes
-            self.free += limit
+    # ---- filled by the scheduler beside this worker
+
+    @property
+    def is_idle(self) -> bool:
+        """Say whether nothing runs here; any thread may ask, to be told what may just have changed."""
+        return self.free + self.reads.holds == self._slots
+
+    def ask(self, place: Partition) -> Offer | None:
+        """Ask for free slots to claim due jobs with; on the scheduler's thread."""
+        if not self.is_idle:
+            return None
+        offer = Offer(place, self._worker, self._lease_ms, self._loop)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has left
+            self._loop.call_soon_threadsafe(self._give, offer)
+        return offer
+
+    def _give(self, offer: Offer) -> None:
+        """Give some slots, if all is quiet. The others are for what comes meanwhile, should the scheduler be slow."""
+        post, slots = self.posts.get(offer.place), min(self.free // 2, MOST_OFFERED)
+        if post is None or post.lost or post.shut is not None or not (self.claims and self.is_idle and slots):
+            return
+        self.free -= slots
+        lane = self._lane_of(post)
+        self._track(lane, self._fill(lane, post, slots, offer.give(slots)))
+
+    async def _fill(self, lane: Lane, post: Post, slots: int, filling: Awaitable[Filling]) -> None:
+        filled = await self._answer(lane, [(post, [], slots)], filling)
+        if filled is not None:
+            claimed, sent = filled
+            self._take(lane, post, claimed, slots, sent)
+            self._landed(lane, asyncio.current_task())
+            self.kick.set()
 
     # ---- idle
 
@@ -255,13 +296,9 @@ class Pump:
             for post, _, limit in parts
         ]
         sent = time.monotonic()
-        try:
-            answers = await self._link.execute(steps)
-        except Exception as error:
-            self._take_back(parts)
-            self.lose(lane, error)
+        answers = await self._answer(lane, parts, self._link.execute(steps))
+        if answers is None:
             return
-        self._regaining.serves()
         for (post, _, limit), claimed in zip(parts, answers, strict=True):
             self._take(lane, post, claimed, limit, sent)
 

@@ -19,40 +19,29 @@ from typing import Any
 import redis
 
 from rzsched import calls, keys
-from rzsched.aim import Aim
 from rzsched.calls import Attendance, Promotion
 from rzsched.config import SchedulerSettings
 from rzsched.connect import LinkSettings, backoff_delays
+from rzsched.due_wait import DueWait
 from rzsched.endings import end_tasks
-from rzsched.errors import RzschedError, ServerUnsuitable
+from rzsched.errors import ConnectionFailed, RzschedError, ServerUnsuitable
 from rzsched.firing import Firer, Watch
 from rzsched.keys import Partition
 from rzsched.layout import read_registry
 from rzsched.links import async_link
 from rzsched.listening import Deafness, Listener, listening
 from rzsched.members import new_member_id, share_of
-from rzsched.patience import pause
+from rzsched.offers import Ask, Asking, Filling
 from rzsched.refusals import CredentialsRefused, OutOfMemory
 from rzsched.sweeping import Notice, Sweeper
 from rzsched.troubles import Troubles
 
 _log = logging.getLogger("rzsched.scheduler")
-COLD_S = 0.02
-WARM_S = 0.004
-"""After a longer sleep everything on the way is cold, which costs more than the way itself: so the first look comes
-early, finds nothing due, and the next one, timed by its answer, is fast."""
-ON_THE_WAY_S = 0.0001
-"""How much earlier than its instant a schedule is fired, by the clock here: what decides it must not reach the server
-too early. A look at jobs may, for there the server decides (see `aim`)."""
-TIMER_S = 0.002
-"""The loop's timers are rounded up to whole ms. So the last bit is slept on this thread, which runs no handlers."""
 BREAK_S = 1.5
 """A look at a partition that comes so much later than it should: this process stood still, or the server was away."""
 ANSWER_S = 5.0
 """What a scheduler asks takes some ms, however busy the server is: a longer silence is a dead connection."""
 ENOUGH_READY = 2_000
-FIRING_GAP_S = 0.01
-"""Schedules that follow each other more closely than this are fired together; one by itself is fired to the ms."""
 HERD_TURNS = 2
 """Batches that travel together while there is a herd: on the way, and for a turn at the interpreter, a scheduler waits
 longer than the server works on one."""
@@ -73,22 +62,25 @@ class _Post:
     """This scheduler's work on one partition."""
 
     place: Partition
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-    sleeps_until_ms: float = float("inf")
-    fires_from_s: float = 0.0
+    asking: Asking
+    wait: DueWait
     holds_lease: bool = False
-    aim: Aim = field(default_factory=Aim)
     tasks: list["asyncio.Task[None]"] = field(default_factory=list)
 
 
 class Scheduler:
-    """Serve a share of the partitions until stopped. `notice` is called for each job taken back from a dead worker."""
+    """Serve a share of the partitions until stopped.
 
-    def __init__(self, url: str, namespace: str, settings: SchedulerSettings, *, notice: Notice | None = None) -> None:
+    `notice` is called for each job taken back from a dead worker, `ask` gives an idle worker's slots for due jobs.
+    """
+
+    def __init__(self, url: str, namespace: str, settings: SchedulerSettings, *, notice: Notice | None = None,
+                 ask: Ask | None = None) -> None:
         self.id = new_member_id()
         self._namespace = namespace
         self._settings = settings
         self._notice = notice
+        self._ask = ask
         self._link = async_link(url, LinkSettings(command_timeout_s=ANSWER_S, retry_s=0, max_connections=32))
         self._posts: dict[Partition, _Post] = {}
         self._stopping = asyncio.Event()
@@ -174,7 +166,8 @@ class Scheduler:
         ]
 
     async def _take_on(self, place: Partition) -> None:
-        post = self._posts[place] = _Post(place)
+        asking = Asking(place, self._ask)
+        post = self._posts[place] = _Post(place, asking, DueWait(self._settings.idle_s, asking))
         if self._listener is not None:
             with contextlib.suppress(redis.RedisError, OSError):  # the listening loop sees the same and starts again
                 await self._listener.subscribe(place.wake_channel)
@@ -182,6 +175,7 @@ class Scheduler:
 
     async def _give_up(self, post: _Post) -> None:
         await end_tasks(post.tasks)
+        post.asking.end()
         # Whatever the last answer said: a promotion cut short may have taken the lease.
         with contextlib.suppress(RzschedError):  # else the lease runs out by itself
             await self._link.execute([
@@ -210,33 +204,30 @@ class Scheduler:
         settings, firer = self._settings, Firer(self._link, self._namespace, post.place)
         loop = asyncio.get_running_loop()
         fires: list[calls.Call[Any]] = []
-        turns, promote = 1, calls.promote(post.place, self.id, settings.lease_s, settings.batch)
+        turns = 1
         while True:
             try:
-                promotion: Promotion
-                post.wake.clear()
-                post.sleeps_until_ms = float("inf")  # until the answer is here, any earlier job may be news
-                *answers, promotion = await self._link.execute([*fires, *[promote] * turns])
-                fired, fires = answers[: len(fires)], []
+                post.wait.looking()
+                fired, promotion = await self._look(post, fires, turns)
+                fires = []
                 post.holds_lease = not promotion.held_by
                 answered_s = loop.time()
-                post.aim.heard(promotion.now_us)
+                post.wait.looked(promotion, has_fired=bool(fired))
                 grace_ms = self._watch.looked(answered_s)
-                if fired:
-                    post.fires_from_s = answered_s + FIRING_GAP_S
                 await firer.settle(fired)
                 if is_fire_due(promotion):
                     fires = await firer.due_calls(promotion.now_us // 1000, grace_ms)
                     continue
             except Exception as error:  # RzschedError, or what a foreign hand put where it does not belong
                 self._troubles.failed(post.place.name, error)
+                post.asking.end()
                 await asyncio.sleep(next(delays))
                 continue
             self._troubles.went_well(post.place.name)
             delays = backoff_delays()
             turns = HERD_TURNS if promotion.count == settings.batch else 1
             if promotion.count < settings.batch:
-                await self._wait_for_due(post, promotion)
+                await post.wait.until_due(promotion)
                 if post.holds_lease:
                     # The server's clock is at least here: it was read before its answer came.
                     server_ms = int(promotion.now_us / 1000 + (loop.time() - answered_s) * 1000)
@@ -244,28 +235,26 @@ class Scheduler:
             elif promotion.backlog > ENOUGH_READY:
                 await asyncio.sleep(HERD_PAUSE_S)
 
-    async def _wait_for_due(self, post: _Post, promotion: Promotion) -> None:
-        wait_s = self._settings.idle_s
-        if promotion.held_by:
-            wait_s = min(wait_s, max(promotion.held_ms, 1) / 1000)
-        post.sleeps_until_ms = float("inf")
-        gap_s = post.fires_from_s - asyncio.get_running_loop().time()
-        for due_ms, least_s in ((promotion.next_run_at_ms, 0.0), (promotion.next_fire_ms, gap_s)):
-            if due_ms is not None:
-                wait_s = min(wait_s, max(0.0, least_s, due_ms / 1000 - promotion.now_us / 1_000_000))
-                post.sleeps_until_ms = min(post.sleeps_until_ms, due_ms)
-        due, is_cold = time.monotonic() + wait_s, wait_s > COLD_S
-        # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the wake-up.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(max(0.0, wait_s - (WARM_S if is_cold else TIMER_S))):
-                await post.wake.wait()
-                return
-        job_ms = promotion.next_run_at_ms
-        is_for_jobs = job_ms == post.sleeps_until_ms and job_ms != promotion.next_fire_ms
-        lead_s = post.aim.lead_s if is_for_jobs else ON_THE_WAY_S
-        if not is_cold and (left := due - time.monotonic() - lead_s) > 0:
-            pause(left)
-            post.aim.take(job_ms if is_for_jobs else None)
+    async def _look(self, post: _Post, fires: list[calls.Call[Any]], turns: int) -> tuple[list[Any], Promotion]:
+        """Fire and promote; give what became of each firing, and the last promotion."""
+        settings, offer = self._settings, post.asking.take()
+        if offer is None:
+            promote = calls.promote(post.place, self.id, settings.lease_s, settings.batch)
+            *answers, promotion = await self._link.execute([*fires, *[promote] * turns])
+            return answers[: len(fires)], promotion
+        sent = time.monotonic()
+        filling: Filling | Exception = ConnectionFailed("the scheduler's look was cut short")
+        promote_claim = calls.promote_claim(post.place, self.id, settings.lease_s, settings.batch,
+                                            offer.worker, offer.lease_ms, offer.slots)
+        try:
+            *fired, (promotion, claims) = await self._link.execute([*fires, promote_claim])
+            filling = claims, sent
+        except Exception as error:
+            filling = error
+            raise
+        finally:
+            offer.settle(filling)
+        return fired, promotion
 
     async def _listen(self) -> None:
         """Hear of jobs that are earlier than what a post waits for. What is missed while away, `idle_s` bounds."""
@@ -291,7 +280,7 @@ class Scheduler:
         if channels:
             await listener.subscribe(*channels)
         for post in self._posts.values():
-            post.wake.set()
+            post.wait.wake()
 
     def _hear(self, message: dict[str, Any]) -> None:
         channel = message["channel"].decode()
@@ -300,8 +289,8 @@ class Scheduler:
             return
         earliest = float(message["data"])
         for post in self._posts.values():
-            if post.place.wake_channel == channel and earliest < post.sleeps_until_ms:
-                post.wake.set()
+            if post.place.wake_channel == channel:
+                post.wait.hear(earliest)
 
     # ---- what was lost
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from rzsched.config import SchedulerSettings
 from rzsched.connect import backoff_delays
 from rzsched.errors import RzschedError
+from rzsched.offers import Ask
 from rzsched.refusals import CredentialsRefused
 from rzsched.scheduler import Scheduler
 from rzsched.sweeping import Notice
@@ -21,9 +22,11 @@ Prelude = Callable[[], Awaitable[None]]
 class SchedulerThread:
     """A scheduler on a thread and loop of its own, so that no handler can hold it up."""
 
-    def __init__(self, url: str, namespace: str, settings: SchedulerSettings, notice: Notice | None = None) -> None:
+    def __init__(self, url: str, namespace: str, settings: SchedulerSettings, notice: Notice | None = None,
+                 ask: Ask | None = None) -> None:
         self._arguments = (url, namespace, settings)
         self._notice = notice
+        self._ask = ask
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scheduler: Scheduler | None = None
         self._ready = threading.Event()
@@ -34,7 +37,7 @@ class SchedulerThread:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._scheduler = Scheduler(*self._arguments, notice=self._notice)
+        self._scheduler = Scheduler(*self._arguments, notice=self._notice, ask=self._ask)
         self._ready.set()
         with contextlib.suppress(CredentialsRefused):  # the worker says it, or goes on without a scheduler of its own
             await self._scheduler.run()

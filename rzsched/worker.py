@@ -179,7 +179,8 @@ class Worker:
     def _start_scheduler(self) -> SchedulerThread | None:
         if not self.settings.scheduler:
             return None
-        scheduler = SchedulerThread(self.app.url, self.app.namespace, SchedulerSettings(), self._recovered)
+        scheduler = SchedulerThread(self.app.url, self.app.namespace, SchedulerSettings(), self._recovered,
+                                    self._pump.ask)
         scheduler.start()
         return scheduler
 

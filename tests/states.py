@@ -80,6 +80,9 @@ class Stage:
     def promote(self, limit: int = 1000, owner: str = "scheduler", lease_s: float = 600) -> calls.Promotion:
         return self.run(calls.promote(self.place, owner, lease_s, limit, self.now))
 
+    def promote_claim(self, worker: str, most: int, owner: str = "scheduler") -> tuple[calls.Promotion, calls.Claims]:
+        return self.run(calls.promote_claim(self.place, owner, 600, 1000, worker, LEASE_MS, most, self.now))
+
     def claim(self, worker: str, limit: int = 1000, turn: str = "", delivered: Sequence[str] = ()) -> list[Claimed]:
         return self.run(calls.claim(self.place, worker, LEASE_MS, limit, turn, delivered, self.now))
 

@@ -35,6 +35,7 @@ SAMPLES: dict[str, Call[object]] = {
         calls.over_dead("purge", PLACE, ids=["q.0.x"]),
         calls.over_dead("replay", PLACE, ids=["q.0.x"]),
         calls.promote(PLACE, "s", 3, 10),
+        calls.promote_claim(PLACE, "s", 3, 10, "w", 1000, 1),
         calls.prune(PLACE, 30, 10),
         calls.recover(PLACE),
         calls.release(PLACE, "w", ["q.0.x"]),

@@ -32,6 +32,11 @@ class LimitedJobs(StageMachine):
         self.stage.now_ms += ms
         self.stage.promote()
 
+    @rule(worker=WORKERS, most=st.integers(0, 2))
+    def time_passes_at_an_idle_worker(self, worker: str, most: int) -> None:
+        self.stage.now_ms += 2000
+        self.runs += [(worker, run) for run in self.stage.promote_claim(worker, most)[1]]
+
     @rule(limit=st.integers(0, 2))
     def configure(self, limit: int) -> None:
         self.stage.run(configure(self.stage.place, {"concurrency": str(limit or "")}, self.stage.now))

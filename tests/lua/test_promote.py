@@ -1,7 +1,10 @@
 """Promote moves what is due, under the partition's lease."""
 
+import pytest
+
 from rzsched import calls
-from tests.states import Stage, retry_waiting, running, scheduled, succeeded
+from rzsched.growth import configure
+from tests.states import Stage, outcome, retry_waiting, running, scheduled, succeeded
 
 
 def test_only_what_is_due_is_promoted_and_the_next_instant_is_told(stage: Stage) -> None:
@@ -92,3 +95,52 @@ def test_without_a_given_time_the_servers_own_holds(stage: Stage) -> None:
     told = stage.run(calls.promote(stage.place, "s", 10, 10))
     assert told.count == 0
     assert abs(told.now_us // 1000 - stage.now_ms) < 60_000
+
+
+def test_what_is_due_is_claimed_for_an_idle_worker_in_the_same_step(stage: Stage) -> None:
+    ids = [stage.enqueue(delay=1 + number, max_retries=0) for number in range(3)]
+    stage.now_ms += 3000
+    promotion, runs = stage.promote_claim("w", 2)
+    assert (promotion.count, promotion.backlog) == (3, 3)
+    assert ([run.id for run in runs], runs.gate) == (ids[:2], "")
+    assert [stage.state(each) for each in ids] == ["RUNNING", "RUNNING", "PENDING"]
+    assert stage.finish("w", *(outcome("SUCCEEDED", run) for run in runs)).notes == {}
+    assert [run.id for run in stage.claim("w")] == ids[2:]
+
+
+def test_no_more_is_claimed_than_was_moved(stage: Stage) -> None:
+    waiting = stage.enqueue(priority=0)
+    promotion, runs = stage.promote_claim("w", 8)
+    assert (promotion.count, list(runs)) == (0, [])
+    due = stage.enqueue(delay=1)
+    stage.now_ms += 1000
+    promotion, runs = stage.promote_claim("w", 8)
+    assert (promotion.count, [run.id for run in runs]) == (1, [waiting])
+    assert stage.state(due) == "PENDING"
+
+
+def test_an_idle_worker_gets_nothing_through_a_scheduler_without_the_lease(stage: Stage) -> None:
+    job_id = stage.enqueue(delay=1)
+    stage.now_ms += 1000
+    stage.promote(0, owner="first")
+    promotion, runs = stage.promote_claim("w", 8, owner="second")
+    assert (promotion.held_by, list(runs)) == ("first", [])
+    assert stage.raw.zscore(stage.place.scheduled, job_id) is not None
+
+
+@pytest.mark.parametrize(("limits", "gate"), [({"paused": "1"}, "PAUSED"), ({"concurrency": "1"}, "FULL"),
+                                              ({"rate": "1", "rate_ms": "60000"}, "RATED")])  # fmt: skip
+def test_the_limits_of_the_queue_hold_for_an_idle_worker(stage: Stage, limits: dict[str, str], gate: str) -> None:
+    stage.run(configure(stage.place, limits, stage.now))
+    stage.enqueue_many([{"delay": 1}] * 3)
+    stage.now_ms += 1000
+    promotion, runs = stage.promote_claim("w", 8)
+    assert (promotion.count, len(runs), runs.gate) == (3, 0 if gate == "PAUSED" else 1, gate)
+    assert runs.look_s > 0
+
+
+def test_what_has_expired_is_not_given_to_an_idle_worker(stage: Stage) -> None:
+    expired, due = stage.enqueue(delay=1, expires=5), stage.enqueue(delay=20)
+    stage.now_ms += 20_000
+    assert [run.id for run in stage.promote_claim("w", 8)[1]] == [due]
+    assert stage.state(expired) == "CANCELLED"

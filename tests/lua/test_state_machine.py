@@ -48,6 +48,14 @@ class LifeOfJobs(StageMachine):
     def promote(self) -> None:
         assert self.stage.promote().count == self.model.promote()
 
+    @rule(worker=WORKERS, most=LIMITS)
+    def promote_to_an_idle_worker(self, worker: str, most: int) -> None:
+        promotion, runs = self.stage.promote_claim(worker, most)
+        moved = self.model.promote()
+        assert promotion.count == moved
+        self.model.claim(worker, self.model.take(min(most, moved), ""), runs)
+        self.claimed(worker, runs)
+
     @rule(worker=WORKERS, limit=LIMITS, turn=TURNS)
     def claim(self, worker: str, limit: int, turn: str) -> None:
         runs = self.stage.claim(worker, limit, turn)
