@@ -2,7 +2,7 @@
 -- lock, so that both run out together.
 -- KEYS: base scheduled dead stats
 -- ARGV: now_ms worker lease_ms count [id fence entry progress]...
--- Returns RENEWED [id what]... : only what is LOST (the lock is not this run's) or to be CANCELLED
+-- Returns RENEWED [fence what]... : only what is LOST (the lock is not this run's) or to be CANCELLED
 -- @include lib/partition.lua
 -- @include lib/full.lua
 -- @include lib/keys.lua
@@ -25,7 +25,7 @@ for index = 5, 4 + count * 4, 4 do
     if redis.call('HEXISTS', job_key(id), 'cancel_requested') == 1 then what = 'CANCELLED' end
   end
   if what then
-    answer[#answer + 1] = id
+    answer[#answer + 1] = fence
     answer[#answer + 1] = what
   end
 end

@@ -326,7 +326,7 @@ def finish(place: Partition, worker: str, lease_ms: int, limit: int, turn: str, 
 
 def renew(place: Partition, worker: str, lease_ms: int, runs: Sequence[tuple[str, str, str, str]],
           now_ms: str = "") -> Call[dict[str, str]]:
-    """Renew runs given as (id, fence, entry, progress); answer what is LOST or to be CANCELLED, by id."""
+    """Renew runs given as (id, fence, entry, progress); answer what is LOST or to be CANCELLED, by fence."""
     flat = [word for run in runs for word in run]
 
     def read(answer: list[bytes]) -> dict[str, str]:

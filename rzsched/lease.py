@@ -172,9 +172,8 @@ class LeaseKeeper:
         # A handler that blocks the loop also holds up the outcomes of those that ended before it.
         ended: dict[keys.Partition, list[Renewal]] = {}
         for place, outcome in list(self._unsettled.values()):
-            if outcome[1] not in self.runs:  # else that lease has gone on to a newer run of the job
-                by_place.setdefault(place, [])
-                ended.setdefault(place, []).append((*outcome[1:4], ""))
+            by_place.setdefault(place, [])
+            ended.setdefault(place, []).append((*outcome[1:4], ""))
         steps: list[Call[object]] = [
             calls.attend(keys.workers(self._card.namespace), self._card.worker, self._card.lease_s),  # type: ignore[list-item]
             self._card.call(len(self.runs), self._started_at_ms),
@@ -209,9 +208,9 @@ class LeaseKeeper:
     def _take_answers(self, groups: list[list[Run]], answers: list[Any], sent: float) -> None:
         for runs, notes in zip(groups, answers, strict=True):
             for run in runs if not isinstance(notes, Exception) else ():
-                note = notes.get(run.id)
+                note = notes.get(run.fence)
                 if note != "LOST":
                     run.leased_from = sent
-                if note is None or run.ended or run.id not in self.runs:
+                if note is None or run.ended or self.runs.get(run.id) is not run:
                     continue
                 self._stop_run(run, LOST if note == "LOST" else CANCEL)

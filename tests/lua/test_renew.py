@@ -35,17 +35,18 @@ def test_a_run_whose_lock_is_gone_or_anothers_is_lost(stage: Stage) -> None:
     stage.cancel(gone.id)
     stage.recover()
     new = [run for run in stage.claim("w") if run.id == taken.id]
-    assert renew(stage, "w", gone, taken, kept, progress="1") == {gone.id: "LOST", taken.id: "LOST"}
+    assert renew(stage, "w", gone, taken, kept, progress="1") == {gone.fence: "LOST", taken.fence: "LOST"}
     assert "progress" not in stage.job(taken.id)
-    assert renew(stage, "other", kept) == {kept.id: "LOST"}
+    assert renew(stage, "other", kept) == {kept.fence: "LOST"}
     assert renew(stage, "w", *new, kept) == {}
+    assert renew(stage, "w", *new, taken) == {taken.fence: "LOST"}, "the newer run of the same job goes on"
 
 
 def test_a_run_to_be_cancelled_is_told_and_keeps_its_lease(stage: Stage) -> None:
     run = start(stage, "w")
     stage.cancel(run.id)
     stage.raw.pexpire(stage.place.lock(run.id), 50_000)
-    assert renew(stage, "w", run) == {run.id: "CANCELLED"}
+    assert renew(stage, "w", run) == {run.fence: "CANCELLED"}
     assert stage.raw.pttl(stage.place.lock(run.id)) > 500_000
 
 

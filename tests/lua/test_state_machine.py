@@ -119,16 +119,17 @@ class LifeOfJobs(StageMachine):
     @precondition(lambda self: self.runs)
     @rule(worker=WORKERS)
     def renew(self, worker: str) -> None:
-        newest = {run.id: run for owner, run in self.runs if owner == worker}
-        rows = [(run.id, run.fence, run.entry, "") for run in newest.values()]
+        """Renew runs of any age, several of the same job among them."""
+        runs = [run for owner, run in self.runs if owner == worker]
+        rows = [(run.id, run.fence, run.entry, "") for run in runs]
         told = self.stage.run(calls.renew(self.stage.place, worker, LEASE_MS, rows, self.stage.now))
         expected = {}
-        for run in newest.values():
+        for run in runs:
             job = self.model.jobs.get(run.id)
             if job is None or not job.locked or job.fence != int(run.fence):
-                expected[run.id] = "LOST"
+                expected[run.fence] = "LOST"
             elif job.cancel:
-                expected[run.id] = "CANCELLED"
+                expected[run.fence] = "CANCELLED"
         assert told == expected
 
     @precondition(lambda self: self.jobs)
