@@ -296,7 +296,7 @@ def promote_claim(place: Partition, owner: str, lease_s: float, limit: int, work
         return _read_promotion(answer), Claims() if answer[0] == b"HELD" else read_claims(answer[6:])
 
     args = (now_ms, owner, int(lease_s * 1000), limit, worker, run_lease_ms, most)
-    return Call("promote_claim", (*place.fixed, place.lease), args, read, repeatable=most == 0)
+    return Call("promote_claim", (*place.fixed, place.lease), args, read, repeatable=False)
 
 
 @dataclass(slots=True, frozen=True)

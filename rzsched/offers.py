@@ -46,7 +46,7 @@ class Offer:
             self.loop.call_soon_threadsafe(self._settle, filling)
 
     def _settle(self, filling: Filling | Exception) -> None:
-        if self._filling is None:
+        if self._filling is None or self._filling.cancelled():  # nothing was given, or the worker has left meanwhile
             return
         if isinstance(filling, Exception):
             self._filling.set_exception(filling)

@@ -171,6 +171,21 @@ async def test_one_offer_at_a_time_and_none_for_a_foreign_queue(redis_url: str) 
         first.settle((Claims(), 0.0))
 
 
+async def test_what_comes_after_the_worker_has_left_disturbs_nobody(redis_url: str) -> None:
+    """A server that stands still keeps the answer away for longer than a worker stays."""
+    complaints: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with idle_worker(redis_url) as idle:
+        offer = await idle.offered()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await asyncio.gather(*idle.pump._in_flight)
+        offer.settle((Claims(), 0.0))
+        await asyncio.sleep(0)
+        assert complaints == []
+        idle.pump.free = SLOTS
+
+
 # ---- the scheduler's side
 
 
