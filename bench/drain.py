@@ -35,8 +35,8 @@ class Drain:
         # HMGET reads the limits: once in each call that settles or claims, and once in each sweep of the scheduler.
         trips = self.stats["hmget"].calls
         # SET is used once a job, for its lock, once a claim, for the counter of fences, and once a promotion, for its
-        # lease; the promotions are also the ones that use ZRANGEBYSCORE.
-        batches = self.stats["set"].calls - self.jobs - self.stats["zrangebyscore"].calls
+        # lease; PEXPIRE once a job, for its retention, and once a promotion.
+        batches = self.stats["set"].calls - self.stats["pexpire"].calls
         return {
             "jobs_per_s": self.rate,
             "server_us_per_job": usec,

@@ -1,9 +1,11 @@
--- Claim jobs for a worker: those a blocking read already gave it, then new ones, priority 0 first.
+-- Claim jobs for a worker: those a blocking read already gave it, then new ones, priority 0 first, then due ones that
+-- no scheduler has moved yet.
 -- KEYS: base scheduled dead stats
 -- ARGV: now_ms worker lease_ms limit turn delivered_count [entry]...
 --   turn: the priority that is served one job first this time, or ''
 -- Returns CLAIMED gate look_ms [entry id fence attempt fields]... : gate is what holds up further jobs, '' where
---   nothing does: PAUSED, FULL (as many run as may) or RATED (as many were started); look again in look_ms
+--   nothing does: PAUSED, FULL (as many run as may), RATED (as many were started) or MORE (so many ended unrun or
+--   were parked that the call ended, there may be more); look again in look_ms
 -- @include lib/partition.lua
 -- @include lib/full.lua
 -- @include lib/keys.lua
@@ -13,6 +15,9 @@
 -- @include lib/limits.lua
 -- @include lib/slots.lua
 -- @include lib/delivering.lua
+-- @include lib/beginning.lua
+-- @include lib/moving.lua
+-- @include lib/taking.lua
 -- @include lib/claiming.lua
 local worker, lease_ms, limit, turn = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5]
 local delivered_count = tonumber(ARGV[6])
@@ -45,5 +50,5 @@ for index = 7, 6 + delivered_count do
   end
 end
 local answer = {'CLAIMED', gate, look_ms}
-if claim_up_to(allowed, entries, worker, lease_ms, turn, answer) < allowed then answer[2] = '' end
+claim_up_to(allowed, entries, worker, lease_ms, turn, answer, 2)
 return answer

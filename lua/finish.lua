@@ -8,7 +8,7 @@
 --   RELEASED: b delay_ms (no attempt is used)              UNKNOWN: a error b delay_ms c grace_ms
 -- Returns FINISHED notes gate look_ms [entry id fence attempt fields]... : notes is one array [id status]..., with
 --   only what was not plainly settled: STALE, LATE (a late success taken), REPEATED (settled before) or DEAD; gate
---   is what holds up further jobs: PAUSED, FULL, RATED (see claim) or ''
+--   is what holds up further jobs: PAUSED, FULL, RATED, MORE (see claim) or ''
 -- @include lib/partition.lua
 -- @include lib/full.lua
 -- @include lib/keys.lua
@@ -18,6 +18,9 @@
 -- @include lib/limits.lua
 -- @include lib/slots.lua
 -- @include lib/delivering.lua
+-- @include lib/beginning.lua
+-- @include lib/moving.lua
+-- @include lib/taking.lua
 -- @include lib/claiming.lua
 -- @include lib/trimming.lua
 -- @include lib/outcomes.lua
@@ -38,8 +41,7 @@ settle_batch()
 
 local allowed, gate, look_ms = allowance(limit)
 local answer, claimed = {'FINISHED', notes, gate, look_ms}, 0
-if allowed > 0 then claimed = claim_up_to(allowed, {}, worker, lease_ms, turn, answer) end
-if claimed < allowed then answer[3] = '' end
+if allowed > 0 then claimed = claim_up_to(allowed, {}, worker, lease_ms, turn, answer, 3) end
 -- Who takes all it can may leave places for others.
 if claimed == limit then tell_of_places() end
 return answer

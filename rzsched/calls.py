@@ -193,15 +193,20 @@ def join(place: Partition, lease_s: float, tasks: Iterable[tuple[str, int]], now
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """`held_by`: another scheduler has the lease, for `held_ms` more. Times are the server's."""
+    """`held_by`: another scheduler has the lease, for `held_ms` more. Times are the server's.
+
+    Where as many were moved as should be: `unread` ready ones were delivered to nobody yet, and so many are `left`
+    that are due, None where the jobs here differ in priority.
+    """
 
     count: int = 0
     next_run_at_ms: int | None = None
     now_us: int = 0
     held_by: str = ""
     held_ms: int = 0
-    backlog: int = 0
     next_fire_ms: int | None = None
+    unread: int = 0
+    left: int | None = 0
 
 
 def _score_ms(score: bytes) -> int | None:
@@ -212,8 +217,8 @@ def _score_ms(score: bytes) -> int | None:
 def _read_promotion(answer: list[bytes]) -> Promotion:
     if answer[0] == b"HELD":
         return Promotion(held_by=answer[1].decode(), held_ms=int(answer[2]))
-    return Promotion(int(answer[1]), _score_ms(answer[2]), int(answer[3]), backlog=int(answer[4]),
-                     next_fire_ms=_score_ms(answer[5]))
+    return Promotion(int(answer[1]), _score_ms(answer[2]), int(answer[3]), next_fire_ms=_score_ms(answer[4]),
+                     unread=int(answer[5]), left=int(answer[6]) if answer[6] else None)
 
 
 def promote(place: Partition, owner: str, lease_s: float, limit: int, now_ms: str = "") -> Call[Promotion]:
@@ -270,7 +275,7 @@ def read_claimed(rows: list[list[Any]]) -> list[Claimed]:
 
 
 class Claims(list[Claimed]):
-    """What a call claimed; `gate` is what holds up further jobs ('' nothing), worth another look in `look_s`."""
+    """What a call claimed; `gate` says why there are no more ('' there were none), worth another look in `look_s`."""
     gate = ""
     look_s = 0.0
 
@@ -293,7 +298,7 @@ def promote_claim(place: Partition, owner: str, lease_s: float, limit: int, work
     """Promote, and claim at most so many of the due jobs for a worker."""
 
     def read(answer: list[Any]) -> tuple[Promotion, Claims]:
-        return _read_promotion(answer), Claims() if answer[0] == b"HELD" else read_claims(answer[6:])
+        return _read_promotion(answer), Claims() if answer[0] == b"HELD" else read_claims(answer[7:])
 
     args = (now_ms, owner, int(lease_s * 1000), limit, worker, run_lease_ms, most)
     return Call("promote_claim", (*place.fixed, place.lease), args, read, repeatable=False)

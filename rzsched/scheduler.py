@@ -26,6 +26,7 @@ from rzsched.due_wait import DueWait
 from rzsched.endings import end_tasks
 from rzsched.errors import ConnectionFailed, RzschedError, ServerUnsuitable
 from rzsched.firing import Firer, Watch
+from rzsched.herd import Herd
 from rzsched.keys import Partition
 from rzsched.layout import read_registry
 from rzsched.links import async_link
@@ -41,13 +42,6 @@ BREAK_S = 1.5
 """A look at a partition that comes so much later than it should: this process stood still, or the server was away."""
 ANSWER_S = 5.0
 """What a scheduler asks takes some ms, however busy the server is: a longer silence is a dead connection."""
-ENOUGH_READY = 2_000
-"""With 700 the worker went short of jobs in three of eight herds of 100,000, which then took a third longer."""
-HERD_TURNS = 2
-"""Batches that travel together while there is a herd: on the way, and for a turn at the interpreter, a scheduler waits
-longer than the server works on one."""
-HERD_PAUSE_S = 0.01
-"""A herd of due jobs is moved at leisure once workers have enough to do: they need the server's time more."""
 
 
 def is_lasting(error: Exception) -> bool:
@@ -205,11 +199,11 @@ class Scheduler:
         settings, firer = self._settings, Firer(self._link, self._namespace, post.place)
         loop = asyncio.get_running_loop()
         fires: list[calls.Call[Any]] = []
-        turns = 1
+        herd = Herd(settings.batch)
         while True:
             try:
                 post.wait.looking()
-                fired, promotion = await self._look(post, fires, turns)
+                fired, promotion = await self._look(post, fires, herd)
                 fires = []
                 post.holds_lease = not promotion.held_by
                 answered_s = loop.time()
@@ -226,26 +220,26 @@ class Scheduler:
                 continue
             self._troubles.went_well(post.place.name)
             delays = backoff_delays()
-            turns = HERD_TURNS if promotion.count == settings.batch else 1
-            if promotion.count < settings.batch:
-                await post.wait.until_due(promotion)
-                if post.holds_lease:
-                    # The server's clock is at least here: it was read before its answer came.
-                    server_ms = int(promotion.now_us / 1000 + (loop.time() - answered_s) * 1000)
-                    fires = firer.known_calls(server_ms, self._watch.looked(loop.time()))
-            elif promotion.backlog > ENOUGH_READY:
-                await asyncio.sleep(HERD_PAUSE_S)
+            herd_s = herd.looked(promotion)
+            if herd_s is not None:
+                await asyncio.sleep(herd_s)
+                continue
+            await post.wait.until_due(promotion)
+            if post.holds_lease:
+                # The server's clock is at least here: it was read before its answer came.
+                server_ms = int(promotion.now_us / 1000 + (loop.time() - answered_s) * 1000)
+                fires = firer.known_calls(server_ms, self._watch.looked(loop.time()))
 
-    async def _look(self, post: _Post, fires: list[calls.Call[Any]], turns: int) -> tuple[list[Any], Promotion]:
+    async def _look(self, post: _Post, fires: list[calls.Call[Any]], herd: Herd) -> tuple[list[Any], Promotion]:
         """Fire and promote; give what became of each firing, and the last promotion."""
         settings, offer = self._settings, post.asking.take()
         if offer is None:
-            promote = calls.promote(post.place, self.id, settings.lease_s, settings.batch)
-            *answers, promotion = await self._link.execute([*fires, *[promote] * turns])
+            promote = calls.promote(post.place, self.id, settings.lease_s, herd.limit)
+            *answers, promotion = await self._link.execute([*fires, *[promote] * herd.turns])
             return answers[: len(fires)], promotion
         sent = time.monotonic()
         filling: Filling | Exception = ConnectionFailed("the scheduler's look was cut short")
-        promote_claim = calls.promote_claim(post.place, self.id, settings.lease_s, settings.batch,
+        promote_claim = calls.promote_claim(post.place, self.id, settings.lease_s, herd.limit,
                                             offer.worker, offer.lease_ms, offer.slots)
         try:
             *fired, (promotion, claims) = await self._link.execute([*fires, promote_claim])

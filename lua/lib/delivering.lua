@@ -14,24 +14,26 @@ local function read_group(priority, worker, count)
   return reply and reply[1] and reply[1][2] or {}
 end
 
+-- Returns whether there was any.
+local function read_into(found, priority, worker, count)
+  local entries = read_group(priority, worker, count)
+  for _, entry in ipairs(entries) do
+    found[#found + 1] = {priority .. '/' .. entry[1], entry[2]}
+  end
+  return #entries > 0
+end
+
 -- Take at most `limit` new entries, priority 0 first, but one from `turn` on (so that none starves).
 local function read_entries(worker, limit, turn)
   local found = {}
-  local take = function(priority, count)
-    local entries = read_group(priority, worker, count)
-    for _, entry in ipairs(entries) do
-      found[#found + 1] = {priority .. '/' .. entry[1], entry[2]}
-    end
-    return #entries > 0
-  end
   if turn ~= '' and limit > 0 then
     for offset = 0, 9 do
-      if take((tonumber(turn) + offset) % 10, 1) then break end
+      if read_into(found, (tonumber(turn) + offset) % 10, worker, 1) then break end
     end
   end
   for priority = 0, 9 do
     if #found >= limit then break end
-    take(priority, limit - #found)
+    read_into(found, priority, worker, limit - #found)
   end
   return found
 end

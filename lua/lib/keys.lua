@@ -27,9 +27,11 @@ local function workers_group(priority)
   return {}
 end
 
--- Returns a job's hash as a table, and flat as it came.
-local function read_job(id)
-  local job, flat = {}, redis.call('HGETALL', job_key(id))
-  for index = 1, #flat, 2 do job[flat[index]] = flat[index + 1] end
-  return job, flat
+-- Returns a hash as a table, and flat as it came.
+local function read_hash(key)
+  local values, flat = {}, redis.call('HGETALL', key)
+  for index = 1, #flat, 2 do values[flat[index]] = flat[index + 1] end
+  return values, flat
 end
+
+local function read_job(id) return read_hash(job_key(id)) end

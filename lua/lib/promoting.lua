@@ -1,10 +1,5 @@
 -- Promoting: due jobs become entries of the ready streams, under the lease of the partition.
--- Needs: partition, keys, ready, ending.
-
--- A foreign hand may have scheduled a job at a fraction of a ms, or at any time of the past.
-local function instant_of(score)
-  return whole(score) and score or text(math.max(math.floor(tonumber(score)), 0))
-end
+-- Needs: partition, keys, ready, ending, moving.
 
 -- Take or prolong the partition's lease. Returns the answer to give where another scheduler has it, else nil.
 local function held_by_another(lease, owner, lease_ms)
@@ -14,55 +9,39 @@ local function held_by_another(lease, owner, lease_ms)
   redis.call('PEXPIRE', lease, lease_ms)
 end
 
+local function look(key)
+  return unpack(redis.call('HMGET', key, 'task', 'priority', 'state', 'entry'))
+end
+
+-- Whether jobs of more than one priority have ever been ready here. An emptied stream remembers its last id.
+local function has_priorities()
+  local used = 0
+  for priority = 0, 9 do
+    local about = redis.pcall('XINFO', 'STREAM', ready_key(priority))
+    if not about.err and field(about, 'last-generated-id') ~= '0-0' then used = used + 1 end
+  end
+  return used > 1
+end
+
+-- Returns how many entries of the streams were never read, and how many jobs that are due are left where one priority
+-- is all that is in use ('' where there are several).
+local function tell_of_herd(added)
+  local unread = 0
+  for priority in pairs(added) do
+    local pending = field(workers_group(priority), 'pending')
+    unread = unread + redis.call('XLEN', ready_key(priority)) - (tonumber(pending) or 0)
+  end
+  return text(unread), has_priorities() and '' or text(redis.call('ZCOUNT', scheduled, '-inf', now_text))
+end
+
 -- Returns the answer, and how many jobs were moved.
 local function promote(limit, given_ms)
-  local due = redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_text, 'LIMIT', 0, limit)
-
-  -- To spell scores costs as much as writing jobs. A herd is due in one instant: then its first and last tell of all.
-  local one_instant, scores
-  if #due > 0 then
-    local first = redis.call('ZSCORE', scheduled, due[1])
-    if #due == 1 or first == redis.call('ZSCORE', scheduled, due[#due]) then
-      one_instant = instant_of(first)
-    else
-      scores = redis.call('ZRANGE', scheduled, 0, #due - 1, 'WITHSCORES')
-    end
-  end
-
-  local streams, ended = {}, {SUCCEEDED = true, CANCELLED = true}
-  for index, id in ipairs(due) do
-    local key, due_at = job_key(id), one_instant or instant_of(scores[index * 2])
-    local job = redis.call('HMGET', key, 'task', 'priority', 'state', 'entry')
-    local priority, state, elsewhere = job[2] or '5', job[3], job[4]
-    if not job[1] then
-      bury_foreign(id, {'raw', id}, 'scheduled id without a job record')
-    elseif (elsewhere and elsewhere ~= '') or ended[state] then
-      -- A foreign hand scheduled a job that is elsewhere or has ended: only the id goes.
-    else
-      -- As `push_ready` does; here each step counts, for a herd of due jobs passes through.
-      local stream = streams[priority]
-      if not stream then
-        priority = level(priority)
-        stream = ready_key(priority)
-        streams[priority] = stream
-      end
-      local entry = priority .. '/' .. redis.call('XADD', stream, '*', 'id', id)
-      if state then
-        redis.call('HSET', key, 'entry', entry, 'due_at', due_at, 'state', 'PENDING')
-      else
-        redis.call('HSET', key, 'entry', entry, 'due_at', due_at)
-      end
-    end
-  end
-  -- Last, so that an error above leaves a job in two places (the claim sorts that out), never in none. By rank, since these
-  -- are the first: to find each again by name would cost more than all the rest.
-  if #due > 0 then redis.call('ZREMRANGEBYRANK', scheduled, 0, #due - 1) end
-  local backlog = 0
-  for _, stream in pairs(streams) do backlog = backlog + redis.call('XLEN', stream) end
+  local moved, added = move_due(limit, look, note_place)
+  local unread, left = '0', '0'
+  if moved > 0 and moved == tonumber(limit) then unread, left = tell_of_herd(added) end
   local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
   local time = redis.call('TIME')
   local now_us = given_ms ~= '' and text(now * 1000) or string.format('%d%06d', time[1], time[2])
   local next_fire = redis.call('ZRANGE', base .. 'crons', 0, 0, 'WITHSCORES')
-  local answer = {'PROMOTED', text(#due), next_due[2] or '', now_us, tostring(backlog), next_fire[2] or ''}
-  return answer, #due
+  return {'PROMOTED', text(moved), next_due[2] or '', now_us, next_fire[2] or '', unread, left}, moved
 end

@@ -86,15 +86,19 @@ class Model:
             self.holders.setdefault(job.key, job.id)
         self.end(job, "SUCCEEDED")
 
-    def promote(self) -> int:
+    def due(self) -> list[ModelJob]:
         due = [job for job in self.at("scheduled") if job.due_ms <= self.now_ms]
-        for job in sorted(due, key=lambda job: (job.due_ms, job.id)):
+        return sorted(due, key=lambda job: (job.due_ms, job.id))
+
+    def promote(self) -> int:
+        due = self.due()
+        for job in due:
             job.place, job.state = "ready", "PENDING"
             self.ready[job.priority].append(job)
         return len(due)
 
-    def take(self, limit: int, turn: str) -> list[ModelJob]:
-        """Choose what a claim reads: one of the turn's priority (or the next that has jobs), then 0 first."""
+    def read(self, limit: int, turn: str) -> list[ModelJob]:
+        """Deliver ready jobs: one of the turn's priority (or the next that has jobs), then 0 first."""
         chosen: list[ModelJob] = []
         order = [job for jobs in self.ready for job in jobs]
         if turn and limit:
@@ -106,6 +110,21 @@ class Model:
             job.place = "pending"
         return chosen
 
+    def take(self, limit: int, turn: str = "", delivered: Iterable[ModelJob] = ()) -> list[ModelJob]:
+        """Choose what a claim runs: delivered jobs, then ready ones, then due ones. What ends unrun makes room."""
+        first, last = list(delivered), list[ModelJob]()
+        while True:
+            first += self.read(limit - len(first) - len(last), turn)
+            due = self.due()[: limit - len(first) - len(last)]
+            for job in due:
+                job.place, job.state = "pending", "PENDING"
+            unrun = [job for job in (*first, *due) if self.ends_unrun(job)]
+            first = [job for job in first if job not in unrun]
+            last += [job for job in due if job not in unrun]
+            turn = ""
+            if not unrun:
+                return first + last
+
     def ends_unrun(self, job: ModelJob) -> bool:
         if job.key in self.executed:
             self.end(job, "SUCCEEDED")
@@ -113,16 +132,16 @@ class Model:
             self.end(job, "CANCELLED")
         return job.state in ENDED
 
-    def claim(self, worker: str, jobs: Iterable[ModelJob], runs: list[Claimed]) -> None:
+    def claim(self, worker: str, expected: list[ModelJob], runs: list[Claimed]) -> None:
         """Hold a claim's answer against what must have been claimed."""
-        expected = [job for job in jobs if not self.ends_unrun(job)]
         assert [run.id for run in runs] == [job.id for job in expected]
-        newest = max((job.fence for job in self.jobs.values()), default=0)
+        used = max((job.fence for job in self.jobs.values()), default=0)
+        assert all(int(run.fence) > used for run in runs), "a fence was used before"
+        assert len({run.fence for run in runs}) == len(runs), "a fence was used twice"
         for job, run in zip(expected, runs, strict=True):
             job.attempts += 1
             assert run.attempt == job.attempts
-            assert int(run.fence) > newest, "a fence was used before"
-            newest = job.fence = int(run.fence)
+            job.fence = int(run.fence)
             job.place, job.state, job.worker, job.locked, job.entry = "pending", "RUNNING", worker, True, run.entry
 
     def give_back(self, job: ModelJob) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from rzsched import calls
 from rzsched.growth import configure
-from tests.states import Stage, outcome, retry_waiting, running, scheduled, succeeded
+from tests.states import Stage, outcome, retry_waiting, running, scheduled, start, succeeded
 
 
 def test_only_what_is_due_is_promoted_and_the_next_instant_is_told(stage: Stage) -> None:
@@ -17,7 +17,7 @@ def test_only_what_is_due_is_promoted_and_the_next_instant_is_told(stage: Stage)
     assert stage.job(first)["due_at"] == stage.now
     assert stage.job(first)["entry"].startswith("2/")
     stage.now_ms += 10_000
-    assert stage.promote() == calls.Promotion(1, None, stage.now_ms * 1000, backlog=1)
+    assert stage.promote() == calls.Promotion(1, None, stage.now_ms * 1000)
     assert stage.job(second)["entry"].startswith("5/")
 
 
@@ -101,7 +101,7 @@ def test_what_is_due_is_claimed_for_an_idle_worker_in_the_same_step(stage: Stage
     ids = [stage.enqueue(delay=1 + number, max_retries=0) for number in range(3)]
     stage.now_ms += 3000
     promotion, runs = stage.promote_claim("w", 2)
-    assert (promotion.count, promotion.backlog) == (3, 3)
+    assert (promotion.count, promotion.unread) == (3, 0)
     assert ([run.id for run in runs], runs.gate) == (ids[:2], "")
     assert [stage.state(each) for each in ids] == ["RUNNING", "RUNNING", "PENDING"]
     assert stage.finish("w", *(outcome("SUCCEEDED", run) for run in runs)).notes == {}
@@ -144,3 +144,22 @@ def test_what_has_expired_is_not_given_to_an_idle_worker(stage: Stage) -> None:
     stage.now_ms += 20_000
     assert [run.id for run in stage.promote_claim("w", 8)[1]] == [due]
     assert stage.state(expired) == "CANCELLED"
+
+
+def test_a_herd_is_told_of_where_the_limit_was_reached(stage: Stage) -> None:
+    stage.enqueue_many([{"delay": 1}] * 12)
+    stage.now_ms += 1000
+    told = stage.promote(5)
+    assert (told.unread, told.left) == (5, 7)
+    assert len(stage.claim("w", 2)) == 2
+    told = stage.promote(5)
+    assert (told.unread, told.left) == (8, 2)
+    told = stage.promote(5)
+    assert (told.count, told.unread, told.left) == (2, 0, 0)
+
+
+def test_where_jobs_have_differed_in_priority_none_are_told_as_left(stage: Stage) -> None:
+    start(stage, "w", priority=0)
+    stage.enqueue_many([{"delay": 1}] * 12)
+    stage.now_ms += 1000
+    assert stage.promote(5).left is None

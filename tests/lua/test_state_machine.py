@@ -53,7 +53,7 @@ class LifeOfJobs(StageMachine):
         promotion, runs = self.stage.promote_claim(worker, most)
         moved = self.model.promote()
         assert promotion.count == moved
-        self.model.claim(worker, self.model.take(min(most, moved), ""), runs)
+        self.model.claim(worker, self.model.take(min(most, moved)), runs)
         self.claimed(worker, runs)
 
     @rule(worker=WORKERS, limit=LIMITS, turn=TURNS)
@@ -65,7 +65,7 @@ class LifeOfJobs(StageMachine):
     @rule(worker=WORKERS)
     def deliver_without_claiming(self, worker: str) -> None:
         entries = self.stage.deliver(worker)
-        for job, entry in zip(self.model.take(1000, ""), entries, strict=True):
+        for job, entry in zip(self.model.read(1000, ""), entries, strict=True):
             job.worker, job.entry = worker, entry
 
     @rule(worker=WORKERS, limit=LIMITS, number=ANY)
@@ -78,8 +78,8 @@ class LifeOfJobs(StageMachine):
         for job in over:
             if job.state != "RUNNING":
                 self.model.give_back(job)
-        fresh = self.model.take(limit - len(taken), "")
-        self.model.claim(worker, [job for job in taken if job.state != "RUNNING"] + fresh, runs)
+        delivered = [job for job in taken if job.state != "RUNNING"]
+        self.model.claim(worker, self.model.take(limit, delivered=delivered), runs)
         self.claimed(worker, runs)
 
     @precondition(lambda self: self.runs)
@@ -97,7 +97,7 @@ class LifeOfJobs(StageMachine):
             finished = self.stage.finish(worker, sent, limit=limit)
             note = self.model.finish(worker, what, run, delay_ms)
             assert finished.notes == ({run.id: note} if note else {})
-            self.model.claim(worker, self.model.take(limit, ""), finished.claimed)
+            self.model.claim(worker, self.model.take(limit), finished.claimed)
             self.claimed(worker, finished.claimed)
 
     @precondition(lambda self: any(job.locked for job in self.jobs))
