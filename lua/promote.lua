@@ -2,8 +2,8 @@
 -- KEYS: base scheduled dead stats lease
 -- ARGV: now_ms owner lease_ms limit
 -- Returns HELD holder ttl_ms | PROMOTED count next_run_at now_us next_fire_at unread left : next_run_at is '' when
---   nothing waits, next_fire_at when no schedule does. Where the limit was reached, unread is how many entries of the
---   streams it wrote to were delivered to nobody, and left how many jobs are still due, '' where jobs differ in priority
+--   nothing waits, next_fire_at when no schedule does. Where the limit was reached, unread is how many ready
+--   entries were delivered to nobody yet, and left how many jobs are still due, '' where jobs differ in priority
 -- @include lib/partition.lua
 -- @include lib/full.lua
 -- @include lib/keys.lua

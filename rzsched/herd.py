@@ -16,28 +16,26 @@ class Herd:
     """What the next look at a partition moves: `limit` jobs, in each of `turns` batches.
 
     Workers that are under way take due jobs themselves, which costs the server half of what it costs to move them
-    first. So while they do, and while what was moved waits unread, only a few are moved, enough to wake whoever sleeps.
-    Where jobs differ in priority all are moved soon, for only among ready ones does it count.
+    first. So while they do, or have enough to read, only a few are moved, which wakes whoever sleeps. Where nobody is
+    under way all are moved soon, and also where jobs differ in priority, for that counts only among ready ones.
     """
 
     def __init__(self, batch: int) -> None:
         self._batch = self.limit = batch
         self.turns = 1
-        self._left: int | None = None
+        self._last: Promotion | None = None
 
     def looked(self, promotion: Promotion) -> float | None:
         """Learn from a look; give the seconds until the next, None where there is no herd."""
-        moved = self.limit * self.turns
-        before, self._left = self._left, promotion.left
+        moved, last, self._last = self.limit * self.turns, self._last, promotion
         if promotion.count < self.limit:
-            self.limit, self.turns, self._left = self._batch, 1, None
+            self.limit, self.turns, self._last = self._batch, 1, None
             return None
-        if promotion.left is None:
-            self.limit, self.turns = self._batch, TURNS
-            return PAUSE_S if promotion.unread > ENOUGH_READY else 0.0
-        takes_itself = before is not None and before > promotion.left + moved
-        if takes_itself or promotion.unread > moved:
-            self.limit, self.turns = min(FEW, self._batch), 1
-            return PAUSE_S
+        if promotion.left is not None and last is not None and last.left is not None:
+            took = last.left - moved - promotion.left
+            read = last.unread + moved - promotion.unread
+            if took > 0 or (read > 0 and promotion.unread > moved):
+                self.limit, self.turns = min(FEW, self._batch), 1
+                return PAUSE_S
         self.limit, self.turns = self._batch, TURNS
-        return 0.0
+        return PAUSE_S if promotion.unread > ENOUGH_READY else 0.0

@@ -13,32 +13,24 @@ local function look(key)
   return unpack(redis.call('HMGET', key, 'task', 'priority', 'state', 'entry'))
 end
 
--- Whether jobs of more than one priority have ever been ready here. An emptied stream remembers its last id.
-local function has_priorities()
-  local used = 0
+-- Returns how many ready entries were delivered to nobody yet, and how many jobs are left that are due: '' where jobs of
+-- more than one priority are ready or have ever been delivered.
+local function tell_of_herd()
+  local unread, priorities = 0, 0
   for priority = 0, 9 do
-    local about = redis.pcall('XINFO', 'STREAM', ready_key(priority))
-    if not about.err and field(about, 'last-generated-id') ~= '0-0' then used = used + 1 end
+    local group, entries = workers_group(priority), redis.call('XLEN', ready_key(priority))
+    local last = field(group, 'last-delivered-id')
+    unread = unread + entries - (tonumber(field(group, 'pending')) or 0)
+    if entries > 0 or (last ~= '' and last ~= '0-0') then priorities = priorities + 1 end
   end
-  return used > 1
-end
-
--- Returns how many entries of the streams were never read, and how many jobs that are due are left where one priority
--- is all that is in use ('' where there are several).
-local function tell_of_herd(added)
-  local unread = 0
-  for priority in pairs(added) do
-    local pending = field(workers_group(priority), 'pending')
-    unread = unread + redis.call('XLEN', ready_key(priority)) - (tonumber(pending) or 0)
-  end
-  return text(unread), has_priorities() and '' or text(redis.call('ZCOUNT', scheduled, '-inf', now_text))
+  return text(unread), priorities > 1 and '' or text(redis.call('ZCOUNT', scheduled, '-inf', now_text))
 end
 
 -- Returns the answer, and how many jobs were moved.
 local function promote(limit, given_ms)
-  local moved, added = move_due(limit, look, note_place)
+  local moved = move_due(limit, look, note_place)
   local unread, left = '0', '0'
-  if moved > 0 and moved == tonumber(limit) then unread, left = tell_of_herd(added) end
+  if moved > 0 and moved == tonumber(limit) then unread, left = tell_of_herd() end
   local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
   local time = redis.call('TIME')
   local now_us = given_ms ~= '' and text(now * 1000) or string.format('%d%06d', time[1], time[2])

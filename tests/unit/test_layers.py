@@ -18,7 +18,7 @@ LAYERS = [
     {"job", "sentinel"},
     {"pools"},
     {"calls"},
-    {"answers", "copies", "durability", "packing", "cron_calls", "cron_answers", "layout"},
+    {"answers", "copies", "durability", "packing", "cron_calls", "cron_answers", "layout", "herd"},
     {"exchange"},
     {"space", "patience", "members", "topology"},
     {"keeping", "connect", "offers"},
