@@ -22,12 +22,9 @@ def test_while_all_that_was_moved_is_read_at_once_more_follows_at_once() -> None
 
 def test_while_nobody_is_under_way_all_is_moved_soon() -> None:
     herd = Herd(BATCH)
-    herd.looked(Promotion(BATCH, unread=BATCH, left=5000))
-    assert herd.looked(Promotion(BATCH, unread=3 * BATCH, left=5000 - 2 * BATCH)) == 0
-    assert (herd.limit, herd.turns) == (BATCH, TURNS)
-    most = ENOUGH_READY + BATCH
-    herd.looked(Promotion(BATCH, unread=most, left=5000 - most))
-    assert herd.looked(Promotion(BATCH, unread=most + 2 * BATCH, left=5000 - most - 2 * BATCH)) == PAUSE_S
+    pauses = {unread: herd.looked(Promotion(BATCH, unread=unread, left=5000 - unread))
+              for unread in range(BATCH, ENOUGH_READY + 5 * BATCH, TURNS * BATCH)}
+    assert pauses == {unread: PAUSE_S if unread > ENOUGH_READY else 0 for unread in pauses}
     assert (herd.limit, herd.turns) == (BATCH, TURNS)
 
 
