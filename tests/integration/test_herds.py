@@ -42,3 +42,18 @@ def test_a_herd_fills_every_slot_of_sleeping_workers(fleet: Fleet) -> None:
         visit.say()
     for job in jobs:
         fleet.client.wait(job, 20)
+
+
+def test_a_heap_of_expired_jobs_holds_nobody_up(fleet: Fleet) -> None:
+    """One call ends so many at most; the worker asks again by itself, for nobody else would wake it."""
+    fleet.forker.worker(concurrency=1, scheduler=False)
+    first = fleet.client.schedule_job("gated", args=("first",))
+    visit = fleet.stand.next("first")
+    due_s = time.time() + 2
+    fleet.client.schedule_many([JobSpec("record", run_at=due_s, expires=0.001)] * 1000)
+    behind = fleet.client.schedule_job("record", run_at=due_s + 0.5)
+    until(lambda: fleet.redis.time()[0] > due_s + 1, "all are due")
+    visit.say()
+    for job in (first, behind):
+        fleet.client.wait(job, 10)
+    assert fleet.client.queue_stats("default").cancelled == 1000
