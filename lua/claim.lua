@@ -10,6 +10,7 @@
 -- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/crons.lua
 -- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/limits.lua

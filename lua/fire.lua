@@ -9,6 +9,7 @@
 -- @include lib/ready.lua
 -- @include lib/limits.lua
 -- @include lib/slots.lua
+-- @include lib/crons.lua
 -- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/waiting.lua
@@ -18,19 +19,19 @@ local missed, count = tonumber(ARGV[6]), tonumber(ARGV[7])
 local cron = redis.call('HMGET', cron_key(id), 'task', 'next', 'paused', 'overlap', 'current', 'fingerprint')
 local overlap, current = cron[4] or 'skip', cron[5]
 if not cron[1] then
-  redis.call('ZREM', base .. 'crons', id)
+  redis.call('ZREM', crons, id)
   return {'GONE'}
 end
 if cron[3] then
-  redis.call('ZADD', base .. 'crons', '+inf', id)
+  redis.call('ZADD', crons, '+inf', id)
   return {'PAUSED'}
 end
 local is_as_read = (cron[2] or '') == read_next and (fingerprint == '' or cron[6] == fingerprint)
 if not is_as_read then return {'MOVED', cron[2] or ''} end
 
 redis.call('HSET', cron_key(id), 'next', next_fire)
-redis.call('ZADD', base .. 'crons', next_fire == 'never' and '+inf' or next_fire, id)
-redis.call('SADD', base .. 'schedules', id)
+redis.call('ZADD', crons, next_fire == 'never' and '+inf' or next_fire, id)
+redis.call('SADD', schedules, id)
 if missed > 0 then bump(cron_key(id), 'missed', missed) end
 if count == 0 then return {'FIRED'} end
 

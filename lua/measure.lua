@@ -2,7 +2,7 @@
 -- KEYS: base scheduled dead stats
 -- ARGV: now_ms
 -- Returns MEASURED scheduled ready running dead oldest_ready_age_ms counters limits : counters is the stats hash,
---   limits that of the limits, both flat
+--   limits that of the limits, both flat; a due job that nobody has moved yet is as old as it is late
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 local ready, running, oldest = 0, 0, nil
@@ -23,6 +23,8 @@ for priority = 0, 9 do
   -- Before the first worker came there is no group, and all waits.
   look_at(priority, workers_group(priority))
 end
+local due = tonumber(redis.call('ZRANGEBYSCORE', scheduled, '-inf', now_text, 'WITHSCORES', 'LIMIT', 0, 1)[2])
+if due then oldest = math.min(oldest or due, math.max(due, 0)) end
 return {'MEASURED', tostring(redis.call('ZCARD', scheduled)), tostring(ready), tostring(running),
   tostring(redis.call('XLEN', dead)), text(oldest and math.max(now - oldest, 0) or 0), redis.call('HGETALL', stats),
   redis.call('HGETALL', base .. 'limits')}

@@ -7,6 +7,7 @@
 -- @include lib/ready.lua
 -- @include lib/limits.lua
 -- @include lib/slots.lua
+-- @include lib/crons.lua
 -- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/looking.lua

@@ -3,10 +3,10 @@
 -- ARGV: now_ms id
 -- Returns SOUND | MENDED [what]...
 -- @include lib/partition.lua
+-- @include lib/crons.lua
 local id = ARGV[2]
 
-local crons, schedules = base .. 'crons', base .. 'schedules'
-local cron = redis.call('HMGET', base .. 'cron:' .. id, 'task', 'next', 'paused')
+local cron = redis.call('HMGET', cron_key(id), 'task', 'next', 'paused')
 local answer = {'MENDED'}
 if not cron[1] then
   local gone = redis.call('ZREM', crons, id) + redis.call('SREM', schedules, id)

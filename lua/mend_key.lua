@@ -5,6 +5,7 @@
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/crons.lua
 -- @include lib/occurrences.lua
 -- @include lib/ending.lua
 local kind, key = ARGV[2], ARGV[3]

@@ -5,8 +5,8 @@
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/crons.lua
 -- @include lib/occurrences.lua
-local crons, schedules = base .. 'crons', base .. 'schedules'
 
 if redis.call('SCARD', schedules) == redis.call('ZCARD', crons) then return {'REARMED', '0'} end
 local rearmed = 0

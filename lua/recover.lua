@@ -1,13 +1,13 @@
 -- Take back what dead workers hold: a run counts as a failed attempt, an entry never started does not.
 -- KEYS: base scheduled dead stats
 -- ARGV: now_ms worker idle_ms limit default_max_retries
---   worker: '' looks at every entry idle for idle_ms whose lock has run out; a name takes back all
---   that this worker holds, at once, for a supervisor that saw it die
+--   worker: '' looks at entries idle for idle_ms whose lock ran out; a name takes back all that it holds (it was seen dead)
 -- Returns RECOVERED [id what worker]... : what is RETRY, DEAD, CANCELLED or RETURNED
 -- @include lib/partition.lua
 -- @include lib/full.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/crons.lua
 -- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/pending.lua

@@ -8,6 +8,7 @@
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/crons.lua
 -- @include lib/occurrences.lua
 local registry, id, fingerprint, next_fire = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local owner, count = ARGV[6], tonumber(ARGV[7])
@@ -62,7 +63,7 @@ if not (known and is_same) then
 end
 for name, value in pairs(state) do redis.call('HSET', cron_key(id), name, value) end
 local score = (state.paused or next_fire == 'never') and '+inf' or next_fire
-redis.call('ZADD', base .. 'crons', score, id)
-redis.call('SADD', base .. 'schedules', id)
+redis.call('ZADD', crons, score, id)
+redis.call('SADD', schedules, id)
 if score ~= '+inf' then redis.call('PUBLISH', base .. 'wake', score) end
 return answer

@@ -6,6 +6,7 @@
 -- @include lib/partition.lua
 -- @include lib/keys.lua
 -- @include lib/ready.lua
+-- @include lib/crons.lua
 -- @include lib/occurrences.lua
 local id, note, count = ARGV[2], ARGV[3], tonumber(ARGV[4])
 

@@ -7,6 +7,7 @@
 -- @include lib/ready.lua
 -- @include lib/limits.lua
 -- @include lib/slots.lua
+-- @include lib/crons.lua
 -- @include lib/occurrences.lua
 -- @include lib/ending.lua
 -- @include lib/waiting.lua
@@ -20,8 +21,8 @@ local jobs = {}
 for _, instant in ipairs(redis.call('HKEYS', history_key(id))) do jobs[occurrence_id(id, instant)] = true end
 if cron[3] then jobs[cron[3]] = true end
 redis.call('DEL', cron_key(id), held_key(id), history_key(id))
-redis.call('ZREM', base .. 'crons', id)
-redis.call('SREM', base .. 'schedules', id)
+redis.call('ZREM', crons, id)
+redis.call('SREM', schedules, id)
 for job_id in pairs(jobs) do
   if is_live(job_id) and redis.call('EXISTS', lock_key(job_id)) == 0 then
     end_waiting(job_id, read_job(job_id), 'its schedule was removed')

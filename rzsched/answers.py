@@ -67,10 +67,10 @@ class Refusals(int):
 class QueueStats:
     """A queue at one instant. `succeeded` and `failed` count since the queue was made; `failed` counts attempts.
 
-    `scheduled` holds retries too. `oldest_ready_age` is the seconds that the job longest ready has waited.
-    `parked` jobs wait for others of their concurrency key. `concurrency` and `rate` (jobs, seconds) are its limits.
-    `stale` counts finishes refused because another run had taken over, `late` those taken after the lease ran
-    out, `recovered` the runs taken back from dead workers.
+    `scheduled` holds retries too. `oldest_ready_age` is the seconds that the job longest ready has waited, or the one
+    longest due where nobody has moved it yet. `parked` jobs wait for others of their concurrency key.
+    `concurrency` and `rate` (jobs, seconds) are its limits. `stale` counts finishes refused because another run had
+    taken over, `late` those taken after the lease ran out, `recovered` the runs taken back from dead workers.
     """
 
     queue: str

@@ -49,7 +49,7 @@ class ClientSettings:
 
     namespace: str = DEFAULT_NAMESPACE
     payload_limit: int = 1 << 20
-    chunk: int = 125
+    chunk: int = 250
     chunk_bytes: int = 8 << 20
     connect_timeout_s: float = 3.0
     command_timeout_s: float = 15.0

@@ -99,7 +99,7 @@ def schedule_many(space: Space, specs: Iterable[JobSpec], *,
                   durability: Durability | None = None) -> Plan[list[JobId]]:
     """Schedule many jobs, in chunks; give their ids in the order of the jobs.
 
-    Each chunk (125 jobs or 8 MiB of one partition) is written whole or not at all. A list or tuple is checked whole
+    Each chunk (250 jobs or 8 MiB of one partition) is written whole or not at all. A list or tuple is checked whole
     before anything is written. Any other iterable is read 10,000 jobs (or 16 MiB) at a time, then written: where it
     raises, or gives a bad job, what it gave since the last write is not scheduled.
 

@@ -10,16 +10,15 @@ In a cluster each partition has round trips of its own, so that a node which is 
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 from rzsched import calls
 from rzsched.calls import Claimed, Claims, Outcome
-from rzsched.connect import backoff_delays
 from rzsched.idle import IdleReads
 from rzsched.keys import Partition
+from rzsched.leaving import leave
 from rzsched.links import AnyAsyncLink
 from rzsched.offers import MOST_OFFERED, Filling, Offer
 from rzsched.posts import MOST_CLAIMED, Lane, Post, look_at_cold, share_slots
@@ -27,7 +26,6 @@ from rzsched.reader import Delivery
 from rzsched.regaining import Regaining
 
 T = TypeVar("T")
-_log = logging.getLogger("rzsched.worker")
 MOST_IN_FLIGHT = 2
 CLOSING_RETRY_S = 0.2
 Part = tuple[Post, list[Outcome], int]
@@ -314,33 +312,4 @@ class Pump:
     async def leave(self, limit_s: float) -> None:
         """Settle what is left and hand back all that is pending here; without a server, for `limit_s` seconds."""
         self._regaining.cancel()
-        try:
-            # A server that stands still would keep each try waiting for as long as an answer may take.
-            async with asyncio.timeout(limit_s):
-                await self._leave_all()
-        except TimeoutError:
-            _log.error("left without the server: other workers recover this one's jobs when their leases end")
-
-    async def _leave_all(self) -> None:
-        left = list(self._lanes.values())
-        delays = backoff_delays()
-        while left:
-            await asyncio.gather(*self._in_flight, return_exceptions=True)
-            stays = await asyncio.gather(*map(self._leave, left))
-            left = [lane for lane, stay in zip(left, stays, strict=True) if stay]
-            if left:
-                await asyncio.sleep(next(delays))
-
-    async def _leave(self, lane: Lane) -> bool:
-        """Leave the partitions of a lane; say whether that failed."""
-        steps: list[Any] = []
-        for post in lane.posts:
-            if post.outcomes:
-                steps.append(calls.finish(post.place, self._worker, self._lease_ms, 0, "", post.outcomes))
-            steps.append(calls.release(post.place, self._worker, leave=True))
-        try:
-            await self._link.execute(steps)
-        except Exception as error:
-            _log.warning("leaving is delayed: %s", error)
-            return True
-        return False
+        await leave(self._link, self._worker, self._lease_ms, self._lanes.values(), self._in_flight, limit_s)

@@ -1,11 +1,8 @@
 -- Occurrences of schedules: writing their jobs, and what the end of one lets begin.
 -- The overlap is decided by the state of the job that was written last, so whatever ends it frees the schedule in the
 -- same step. An occurrence that must wait is only an instant in `held`, no job yet, until the one before it ends.
--- Needs: partition, keys, ready.
+-- Needs: partition, keys, ready, crons.
 
-local function cron_key(schedule) return base .. 'cron:' .. schedule end
-local function held_key(schedule) return base .. 'held:' .. schedule end
-local function history_key(schedule) return base .. 'history:' .. schedule end
 local function occurrence_id(schedule, instant)
   return string.match(base, '{(.+)}') .. '.' .. schedule .. '-' .. instant
 end

@@ -1,5 +1,5 @@
 -- Promoting: due jobs become entries of the ready streams, under the lease of the partition.
--- Needs: partition, keys, ready, ending, moving.
+-- Needs: partition, keys, ready, crons, ending, moving.
 
 -- Take or prolong the partition's lease. Returns the answer to give where another scheduler has it, else nil.
 local function held_by_another(lease, owner, lease_ms)
@@ -34,6 +34,6 @@ local function promote(limit, given_ms)
   local next_due = redis.call('ZRANGE', scheduled, 0, 0, 'WITHSCORES')
   local time = redis.call('TIME')
   local now_us = given_ms ~= '' and text(now * 1000) or string.format('%d%06d', time[1], time[2])
-  local next_fire = redis.call('ZRANGE', base .. 'crons', 0, 0, 'WITHSCORES')
+  local next_fire = redis.call('ZRANGE', crons, 0, 0, 'WITHSCORES')
   return {'PROMOTED', text(moved), next_due[2] or '', now_us, next_fire[2] or '', unread, left}, moved
 end

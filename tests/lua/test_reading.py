@@ -86,6 +86,18 @@ def test_measure_tells_the_age_of_the_oldest_ready_entry(stage: Stage) -> None:
     assert stage.run(calls.measure(stage.place, stage.now)).ready == 1
 
 
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_due_job_that_nobody_has_moved_is_as_old_as_it_is_late(stage: Stage, is_ready: bool) -> None:
+    stage.enqueue(delay=10)
+    if is_ready:
+        ready(stage)
+    stage.now_ms += 9_000
+    age_ms = stage.run(calls.measure(stage.place, stage.now)).oldest_ready_age_ms
+    stage.now_ms += 100_000
+    later_ms = stage.run(calls.measure(stage.place, stage.now)).oldest_ready_age_ms
+    assert later_ms == (age_ms + 100_000 if is_ready else 99_000)
+
+
 def test_measure_of_an_empty_partition_is_nothing(stage: Stage) -> None:
     assert stage.run(calls.measure(stage.place)) == calls.PartitionCount(0, 0, 0, 0, 0, {})
 

@@ -32,7 +32,7 @@ LAYERS = [
     {"app"},
     {"execution", "declaring"},
     {"lanes", "lease", "reporter", "posts"},
-    {"regaining"},
+    {"regaining", "leaving"},
     {"idle"},
     {"pump"},
     {"crew", "supervisor", "joining"},
