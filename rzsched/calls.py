@@ -148,6 +148,8 @@ def over_dead(verb: str, place: Partition, *, after: str = "-", to: str = "+", l
 
 @dataclass(frozen=True, slots=True)
 class PartitionCount:
+    """A partition at one instant. `due_in_ms`: until the first scheduled job is due, negative where it is late."""
+
     scheduled: int
     ready: int
     running: int
@@ -155,6 +157,7 @@ class PartitionCount:
     oldest_ready_age_ms: int
     counters: dict[str, int]
     limits: dict[str, int] = field(default_factory=dict)
+    due_in_ms: int | None = None
 
 
 def _numbers(flat: list[bytes]) -> dict[str, int]:
@@ -166,7 +169,9 @@ def _numbers(flat: list[bytes]) -> dict[str, int]:
 def measure(place: Partition, now_ms: str = "") -> Call[PartitionCount]:
     def read(answer: list[Any]) -> PartitionCount:
         scheduled, ready, running, dead, age_ms = map(int, answer[1:6])
-        return PartitionCount(scheduled, ready, running, dead, age_ms, _numbers(answer[6]), _numbers(answer[7]))
+        counters, limits = _numbers(answer[6]), _numbers(answer[7])
+        due_in_ms = int(answer[8]) if answer[8] else None
+        return PartitionCount(scheduled, ready, running, dead, age_ms, counters, limits, due_in_ms)
 
     return Call("measure", place.fixed, (now_ms,), read)
 

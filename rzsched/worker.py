@@ -38,6 +38,8 @@ OLD_CLAIM = 1 / 3
 """A claim that took that share of a lease is renewed at once."""
 CANCELLED_HANDLERS_S = 1.0
 """How long async handlers that a shutdown cancelled may take to end."""
+BURST_AHEAD_MS = 1000
+"""A burst still waits for what is due so soon."""
 SWITCH_S = 0.001
 """How long a busy loop may keep the interpreter from the threads that renew leases and move due jobs: by default 5 ms,
 which due jobs would be late by, and a herd of them wait for each of its batches."""
@@ -216,17 +218,15 @@ class Worker:
             await asyncio.sleep(0.1)  # other workers' jobs end without telling this one
 
     async def _nothing_left(self) -> bool:
-        steps: list[Any] = [calls.command("TIME", read=lambda answer: int(answer[0]), route=calls.ANYWHERE)]
-        for place in self._pump.posts:
-            steps += [calls.measure(place), calls.command("ZRANGE", place.scheduled, 0, 0, "WITHSCORES", read=list)]
+        """Ask each partition for all of its places at once: between two instants a retry would slip through."""
         try:
-            now_s, *told = await self._link.execute(steps)
+            counts = await self._link.execute([calls.measure(place) for place in self._pump.posts])
         except RzschedError:
             return False  # it will tell when it is back
-        counts, firsts = told[::2], told[1::2]
-        due = any(first and float(first[1]) <= (now_s + 1) * 1000 for first in firsts)
         # What a paused queue keeps waiting is for the next worker.
-        return not due and all(count.running + ("paused" not in count.limits) * count.ready == 0 for count in counts)
+        left = (count.running + ("paused" not in count.limits) * count.ready for count in counts)
+        soon = (count.due_in_ms is not None and count.due_in_ms <= BURST_AHEAD_MS for count in counts)
+        return not any(left) and not any(soon)
 
     async def _drain(self) -> None:
         """Let running jobs end in the time there is, hand the rest back, and leave."""

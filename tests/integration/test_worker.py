@@ -531,6 +531,12 @@ def test_a_burst_ends_when_nothing_is_due_or_running(fleet: Fleet) -> None:
     assert fleet.client.workers() == []
 
 
+def test_a_burst_waits_for_a_retry_that_is_due_within_a_second(fleet: Fleet) -> None:
+    job = fleet.client.schedule_job("retries_after", args=(0.8,))
+    assert fleet.worker("--burst", wait=False).wait(20) == 0
+    assert fleet.state(job) == "SUCCEEDED"
+
+
 # ---- a server that is not always there
 
 

@@ -98,6 +98,18 @@ def test_a_due_job_that_nobody_has_moved_is_as_old_as_it_is_late(stage: Stage, i
     assert later_ms == (age_ms + 100_000 if is_ready else 99_000)
 
 
+@pytest.mark.parametrize(("score", "due_in_ms"), [(5000, 4000), (1000, 0), ("-inf", -1000), ("0.5", -1000)])
+def test_measure_tells_when_the_first_job_is_due(bare_stage: Stage, score: float | str, due_in_ms: int) -> None:
+    bare_stage.now_ms = 1000
+    bare_stage.raw.zadd(bare_stage.place.scheduled, {"q.0.later": "inf", "q.0.first": score})
+    assert bare_stage.run(calls.measure(bare_stage.place, bare_stage.now)).due_in_ms == due_in_ms
+
+
+def test_a_job_that_is_never_due_is_due_in_a_very_long_time(bare_stage: Stage) -> None:
+    bare_stage.raw.zadd(bare_stage.place.scheduled, {"q.0.never": "inf"})
+    assert (bare_stage.run(calls.measure(bare_stage.place, bare_stage.now)).due_in_ms or 0) > 10**12
+
+
 def test_measure_of_an_empty_partition_is_nothing(stage: Stage) -> None:
     assert stage.run(calls.measure(stage.place)) == calls.PartitionCount(0, 0, 0, 0, 0, {})
 
