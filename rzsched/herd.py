@@ -10,6 +10,7 @@ ENOUGH_READY = 2_000
 PAUSE_S = 0.01
 """A herd is moved at leisure once workers have enough to do: they need the server's time more."""
 FEW = 10
+"""A thousand a second: little to the server, and whoever sleeps has one soon."""
 
 
 class Herd:
