@@ -206,7 +206,7 @@ class Scheduler:
                 fired, promotion = await self._look(post, fires, herd)
                 fires = []
                 post.holds_lease = not promotion.held_by
-                answered_s = loop.time()
+                answered_s, herd_s = loop.time(), herd.looked(promotion)
                 post.wait.looked(promotion, has_fired=bool(fired))
                 grace_ms = self._watch.looked(answered_s)
                 await firer.settle(fired)
@@ -220,7 +220,6 @@ class Scheduler:
                 continue
             self._troubles.went_well(post.place.name)
             delays = backoff_delays()
-            herd_s = herd.looked(promotion)
             if herd_s is not None:
                 await asyncio.sleep(herd_s)
                 continue

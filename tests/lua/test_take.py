@@ -114,15 +114,36 @@ def test_what_ends_unrun_makes_room_for_those_behind_it(stage: Stage) -> None:
     assert stage.check().counts.running == 2
 
 
-def test_a_call_that_ends_very_many_says_that_there_may_be_more(stage: Stage) -> None:
+def many_expired(stage: Stage) -> str:
+    """Write more than one call ends, and a good job behind them; give that one's id."""
     stage.enqueue_many([{"delay": 1, "expires": 1}] * 300)
     good = stage.enqueue(delay=2)
     stage.now_ms += 60 * SECOND
+    return good
+
+
+def test_a_call_that_ends_very_many_says_that_there_may_be_more(stage: Stage) -> None:
+    good = many_expired(stage)
     claims = stage.run(calls.claim(stage.place, "w", 1000, 100, "", (), stage.now))
     assert (list(claims), claims.gate, claims.look_s) == ([], "MORE", 0)
     assert stage.raw.zcard(stage.place.scheduled) == 101
     claims = stage.run(calls.claim(stage.place, "w", 1000, 100, "", (), stage.now))
     assert (ids(claims), claims.gate) == ([good], "")
+
+
+def test_a_finish_that_ends_very_many_says_so_too(stage: Stage) -> None:
+    run = start(stage, "w")
+    good = many_expired(stage)
+    finished = stage.finish("w", outcome("SUCCEEDED", run), limit=100)
+    assert (finished.notes, list(finished.claimed), finished.claimed.gate) == ({}, [], "MORE")
+    assert ids(stage.finish("w", limit=100).claimed) == [good]
+
+
+def test_an_idle_worker_that_meets_very_many_is_told_that_there_may_be_more(stage: Stage) -> None:
+    good = many_expired(stage)
+    promotion, claims = stage.promote_claim("w", 8)
+    assert (promotion.count, list(claims), claims.gate) == (301, [], "MORE")
+    assert ids(stage.claim("w", 200)) == [good]
 
 
 def test_a_job_under_a_foreign_lock_is_pending_until_it_is_gone(stage: Stage) -> None:
